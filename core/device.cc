@@ -1,0 +1,13 @@
+#include "tapehead/core/device.h"
+
+namespace tapehead {
+
+std::string_view name(Device device) { return device.kind == Device::cpu ? "cpu" : "cuda"; }
+
+Device parse_device(std::string_view text) {
+  if (text == "cpu") return {Device::cpu};
+  if (text == "cuda") return {Device::cuda};
+  fail<ValueError>("unknown device \"{}\": it is cpu or cuda", text);
+}
+
+}  // namespace tapehead

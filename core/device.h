@@ -1,0 +1,61 @@
+// Where a tensor lives, and the few things that core itself asks of a device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tapehead/core/error.h"
+
+namespace tapehead {
+
+class Tensor;
+
+struct Device {
+  enum Kind : uint8_t { cpu, cuda };
+  Kind kind = cpu;
+
+  bool operator==(const Device&) const = default;
+};
+
+/// "cpu" or "cuda".
+std::string_view name(Device device);
+/// The inverse of name(). Throws ValueError.
+Device parse_device(std::string_view text);
+
+/// What core needs of a device: memory, and the tensor arithmetic that autograd itself does.
+///
+/// Implementations are thread-safe; tensors handed to one call live on this device. `//backends` implements it.
+class DeviceRuntime {
+ public:
+  virtual ~DeviceRuntime() = default;
+
+  /// At least `bytes` (> 0) of memory, aligned to 64. Throws SystemError that states the bytes.
+  virtual void* allocate(int64_t bytes) = 0;
+  virtual void deallocate(void* memory, int64_t bytes) noexcept = 0;
+  virtual void copy_from_host(void* to, const void* from, int64_t bytes) = 0;
+  virtual void copy_to_host(void* to, const void* from, int64_t bytes) = 0;
+
+  /// y[...] = value, converted to y's dtype. Any strides.
+  virtual void fill(Tensor& y, double value) = 0;
+  /// y[...] = x[...], converted to y's dtype; x broadcasts to y's shape. Any strides.
+  virtual void copy(const Tensor& x, Tensor& y) = 0;
+  /// y += x, summed over the dimensions along which y broadcasts to x's shape. Any strides, one floating dtype;
+  /// sums run in f32 or wider and are rounded once.
+  virtual void accumulate(const Tensor& x, Tensor& y) = 0;
+  /// Whether every element is finite. Any strides; integers always are.
+  virtual bool all_finite(const Tensor& x) = 0;
+};
+
+/// The runtime of `device`. Defined by //backends, so that core stands below the backends and still reaches them.
+/// Throws ValueError if this build has no such device, saying what is missing.
+DeviceRuntime& device_runtime(Device device);
+
+}  // namespace tapehead
+
+template <>
+struct fmt::formatter<tapehead::Device> : fmt::formatter<std::string_view> {
+  auto format(tapehead::Device d, format_context& ctx) const {
+    return fmt::formatter<std::string_view>::format(tapehead::name(d), ctx);
+  }
+};

@@ -1,0 +1,175 @@
+#include "tapehead/core/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "tapehead/core/error.h"
+
+namespace tapehead {
+namespace {
+
+// Closes on every way out of a function that only reads.
+struct Descriptor {
+  int value;
+  ~Descriptor() { ::close(value); }
+};
+
+// Opens for reading, and learns the size; `size` is 0 for pipes.
+int open_to_read(const std::string& path, int64_t* size) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    const int reason = errno;
+    check<ValueError>(reason != ENOENT && reason != ENOTDIR,
+                      "[read_file] there is no file {}; check the path", path);
+    fail<SystemError>("[read_file] cannot open {}: {}", path, std::strerror(reason));
+  }
+  struct stat status;
+  const bool known = ::fstat(descriptor, &status) == 0;
+  if (!known || S_ISDIR(status.st_mode)) {
+    const int reason = errno;
+    ::close(descriptor);
+    check<SystemError>(known, "[read_file] cannot examine {}: {}", path, std::strerror(reason));
+    fail<ValueError>("[read_file] {} is a folder; name a file in it", path);
+  }
+  *size = status.st_size;
+  return descriptor;
+}
+
+// A name is only durable once its folder is. Some file systems cannot sync a folder (EINVAL): nothing to be
+// done.
+bool sync_folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) {
+    return false;
+  }
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;
+  const int reason = errno;
+  ::close(descriptor);
+  errno = reason;
+  return synced;
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  int64_t size = 0;
+  const Descriptor file{open_to_read(path, &size)};
+  std::string bytes;
+  // One byte more than the file has, so that a whole file takes one read and one look at its end.
+  bytes.resize(static_cast<size_t>(size) + 1);
+  size_t filled = 0;
+  while (true) {
+    const ssize_t got = ::read(file.value, bytes.data() + filled, bytes.size() - filled);
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    check<SystemError>(got >= 0, "[read_file] cannot read {}: {}", path, std::strerror(errno));
+    if (got == 0) {
+      break;
+    }
+    filled += static_cast<size_t>(got);
+    if (filled == bytes.size()) {
+      bytes.resize(2 * bytes.size());
+    }
+  }
+  bytes.resize(filled);
+  return bytes;
+}
+
+void write_file_atomically(const std::string& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  static std::atomic<int64_t> made{0};
+  do {
+    temporary_ = fmt::format("{}.tmp.{}.{}", path_, ::getpid(), made++);
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (descriptor_ < 0 && errno == EEXIST);
+  if (descriptor_ < 0) {
+    refuse("create");
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+  if (!temporary_.empty()) {
+    ::unlink(temporary_.c_str());
+  }
+}
+
+void AtomicFile::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(descriptor_, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put < 0) {
+      refuse("write");
+    }
+    bytes.remove_prefix(static_cast<size_t>(put));
+  }
+}
+
+void AtomicFile::commit() {
+  if (::fsync(descriptor_) != 0) {
+    refuse("sync");
+  }
+  // Some file systems report a full disk only here.
+  if (::close(std::exchange(descriptor_, -1)) != 0) {
+    refuse("close");
+  }
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    refuse("rename the finished file to");
+  }
+  temporary_.clear();
+  if (!sync_folder_of(path_)) {
+    refuse("sync the folder of");
+  }
+}
+
+void AtomicFile::refuse(const char* what) const {
+  fail<SystemError>("[write_file] cannot {} {}: {}", what, path_, std::strerror(errno));
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  int64_t size = 0;
+  const Descriptor file{open_to_read(path, &size)};
+  // The kernel maps no empty range; an empty span says the same.
+  if (size == 0) {
+    return;
+  }
+  const auto length = static_cast<size_t>(size);
+  void* address = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file.value, 0);
+  check<SystemError>(address != MAP_FAILED, "[read_file] cannot map {} ({} bytes): {}", path, size,
+                     std::strerror(errno));
+  bytes_ = {static_cast<const std::byte*>(address), length};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) {
+    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  }
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+}  // namespace tapehead

@@ -1,0 +1,62 @@
+// Whole files: read at once, mapped into memory, or written so that a reader never sees half of one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tapehead {
+
+/// The bytes of a file. A path that is missing or names a folder is a ValueError; a file that the machine
+/// will not let us read is a SystemError with its reason.
+std::string read_file(const std::string& path);
+
+/// Puts `bytes` at `path`, replacing what was there. After a crash the old file or the new one is there,
+/// whole. Whatever the machine refuses (no such folder, no permission, a full disk) is a SystemError with its
+/// reason, and then nothing has changed.
+void write_file_atomically(const std::string& path, std::string_view bytes);
+
+/// The same for bytes that come in parts. They go to a temporary file beside `path`; commit() syncs it, gives
+/// it its name and syncs the folder. Destroyed before that, it removes the temporary file and leaves `path`
+/// as it was. Not thread-safe; two of them may write the same path, and the last commit stays.
+class AtomicFile {
+ public:
+  /// SystemError if the folder cannot be written.
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// Appends. SystemError if the bytes cannot be written; nothing can be committed then.
+  void write(std::string_view bytes);
+
+  /// Makes the file visible under its name, to be called once. SystemError if the machine cannot promise it.
+  void commit();
+
+ private:
+  [[noreturn]] void refuse(const char* what) const;
+
+  std::string path_;
+  std::string temporary_;
+  int descriptor_ = -1;
+};
+
+/// A file's bytes, mapped read-only: pages come in as they are touched. Movable. Any number of threads may
+/// read. The file must not shrink while it is mapped; one that is replaced by AtomicFile does not.
+class MappedFile {
+ public:
+  /// Errors are those of read_file.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace tapehead

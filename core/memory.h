@@ -1,0 +1,66 @@
+// Memory is counted where it is allocated: live and peak bytes, by device and by scope.
+//
+// A scope is a name that a thread enters; scopes nest, and an allocation counts in the innermost one and in all
+// around it, until it is freed (by whichever thread). Bytes are those that tensors ask for; empty tensors take none.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tapehead/core/device.h"
+
+namespace tapehead {
+
+struct MemoryStats {
+  int64_t live_bytes = 0;
+  int64_t peak_bytes = 0;         ///< the most that was live at once since the scope was first entered or last reset
+  int64_t allocations = 0;        ///< how many allocations were made, ever
+  bool operator==(const MemoryStats&) const = default;
+};
+
+/// Enters the scope `name` inside the current one, until destroyed. Entering a name again continues its counts.
+/// Destroy scopes on the thread that made them, innermost first.
+class MemoryScope {
+ public:
+  explicit MemoryScope(std::string_view name);
+  ~MemoryScope();
+  MemoryScope(const MemoryScope&) = delete;
+  MemoryScope& operator=(const MemoryScope&) = delete;
+
+ private:
+  struct Counter* outer_;
+};
+
+/// Counts of the scope at `path` ("" is the whole process, "train/head" a scope within a scope) on `device`.
+/// All zero for a scope that was never entered.
+MemoryStats memory_stats(Device device, std::string_view path = "");
+
+/// Sets the peak of the scope at `path` to what is live now.
+void reset_peak(Device device, std::string_view path = "");
+
+/// The paths of all scopes that were entered in this process, sorted.
+std::vector<std::string> memory_scopes();
+
+/// Device memory that counts itself; used by Storage alone. Empty blocks hold no memory.
+class MemoryBlock {
+ public:
+  MemoryBlock(Device device, int64_t bytes);
+  ~MemoryBlock();
+  MemoryBlock(const MemoryBlock&) = delete;
+  MemoryBlock& operator=(const MemoryBlock&) = delete;
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+ private:
+  Device device_;
+  int64_t bytes_;
+  struct Counter* counter_;
+  void* data_ = nullptr;
+};
+
+}  // namespace tapehead

@@ -1,0 +1,222 @@
+#include "tapehead/core/tape.h"
+
+#include <algorithm>
+#include <atomic>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace tapehead {
+
+static thread_local bool grad_mode = true;
+static thread_local bool anomaly_mode = false;
+
+bool grad_enabled() { return grad_mode; }
+
+NoGradGuard::NoGradGuard() : outer_(std::exchange(grad_mode, false)) {}
+NoGradGuard::~NoGradGuard() { grad_mode = outer_; }
+
+AnomalyGuard::AnomalyGuard() : outer_(std::exchange(anomaly_mode, true)) {}
+AnomalyGuard::~AnomalyGuard() { anomaly_mode = outer_; }
+
+static bool has_anomaly(const Tensor& t) { return anomaly_mode && t.defined() && !device_runtime(t.device()).all_finite(t); }
+
+// ---- Upstream and Node
+
+bool Upstream::needs(size_t i) const { return node_.inputs_.at(i) != nullptr; }
+
+Tensor Upstream::saved(size_t i) const {
+  const Node::Saved& s = node_.saved_.at(i);
+  if (!s.tensor.defined()) return {};
+  const std::string what = s.input < 0 ? "its result" : fmt::format("input {}", s.input);
+  check<RuntimeError>(s.tensor.version() == s.version,
+                      "[{}] {} of shape {} was changed in place after forward: saved at version {}, now at version {}", node_.op_,
+                      what, s.tensor.shape(), s.version, s.tensor.version());
+  return s.tensor;
+}
+
+static int64_t next_sequence() {
+  static std::atomic<int64_t> counter = 0;
+  return counter++;
+}
+
+Node::Node(const char* op, std::span<const Tensor> inputs, const Tensor& output, std::span<const Tensor> saved,
+           BackwardFunction backward)
+    : op_(op), sequence_(next_sequence()), backward_(std::move(backward)) {
+  for (const Tensor& x : inputs) {
+    inputs_.push_back(x.defined() ? x.slot() : nullptr);
+    input_shapes_.push_back(x.defined() ? x.shape() : Shape());
+  }
+  for (const Tensor& s : saved) {
+    const auto source = std::find_if(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x.is_same(s); });
+    // Detached (invariant 3), and so is the output, or it would own itself.
+    saved_.push_back({.tensor = s.defined() ? s.detach() : Tensor(),
+                      .version = s.defined() ? s.version() : 0,
+                      .input = source == inputs.end() || s.is_same(output) ? -1 : source - inputs.begin()});
+  }
+}
+
+// A chain of owners (node, slot, node, ...) would be destroyed by recursion. Instead the outermost destructor on this
+// thread drains a list that the inner ones add to.
+Node::~Node() {
+  static thread_local std::vector<std::shared_ptr<GradientSlot>>* doomed = nullptr;
+  if (doomed) {
+    std::move(inputs_.begin(), inputs_.end(), std::back_inserter(*doomed));
+    return;
+  }
+  std::vector<std::shared_ptr<GradientSlot>> list = std::move(inputs_);
+  doomed = &list;
+  while (!list.empty()) {
+    const std::shared_ptr<GradientSlot> slot = std::move(list.back());
+    list.pop_back();
+  }
+  doomed = nullptr;
+}
+
+Gradients Node::backward(Tensor gradient) const {
+  check<RuntimeError>(!released(),
+                      "[{}] backward a second time, but the first freed what this operation saved: pass retain_graph = true "
+                      "to the first, or run forward again",
+                      op_);
+  Gradients gradients = backward_(Upstream(*this, std::move(gradient)));
+  check<RuntimeError>(gradients.size() == inputs_.size(), "[{}] backward gave {} gradients for {} inputs", op_, gradients.size(),
+                      inputs_.size());
+  return gradients;
+}
+
+void Node::release() {
+  backward_ = nullptr;
+  saved_.clear();
+  inputs_.clear();
+}
+
+std::string Node::describe_inputs() const {
+  std::string text;
+  for (const Shape& s : input_shapes_) text += fmt::format("{}shape {}", text.empty() ? "" : ", ", s);
+  return text;
+}
+
+// ---- Recording
+
+bool will_record(std::initializer_list<Tensor> inputs) {
+  return grad_mode && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
+}
+
+Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std::span<const Tensor> saved,
+              BackwardFunction backward) {
+  const bool wanted =
+      grad_mode && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
+  if (!wanted && !anomaly_mode) return output;
+  auto node = std::make_shared<Node>(op, inputs, output, saved, std::move(backward));
+  check<RuntimeError>(!has_anomaly(output), "[{}] forward made a NaN or an infinity: result of shape {} from inputs of {}", op,
+                      output.shape(), node->describe_inputs());
+  if (wanted) {
+    auto slot = std::make_shared<GradientSlot>(output.shape(), output.dtype(), output.device());
+    slot->producer = std::move(node);
+    output.set_slot(std::move(slot));
+  }
+  return output;
+}
+
+// ---- Backward
+
+void accumulate_gradient(const char* op, const GradientSlot& slot, Tensor incoming, Tensor& sum, bool exclusive) {
+  if (!incoming.defined()) return;
+  check<RuntimeError>(incoming.dtype() == slot.dtype && incoming.device() == slot.device,
+                      "[{}] backward gave a gradient of {} on {} to an input of {} on {}", op, incoming.dtype(), incoming.device(),
+                      slot.dtype, slot.device);
+  DeviceRuntime& runtime = device_runtime(slot.device);
+  const bool same_shape = incoming.shape() == slot.shape;
+  check<RuntimeError>(broadcasts_to(slot.shape, incoming.shape()), "[{}] backward gave a gradient of shape {} to an input of shape {}",
+                      op, incoming.shape(), slot.shape);
+  if (!sum.defined()) {
+    if (!same_shape) {
+      sum = Tensor::zeros(slot.shape, slot.dtype, slot.device);
+      runtime.accumulate(incoming, sum);
+    } else if (exclusive && !(incoming.is_exclusive() && incoming.is_contiguous())) {
+      sum = incoming.clone();
+    } else {
+      sum = std::move(incoming);
+    }
+    return;
+  }
+  // Invariant 5: others may hold what was adopted before.
+  if (!sum.is_exclusive() || !sum.is_contiguous()) sum = sum.clone();
+  sum.bump_version();
+  runtime.accumulate(incoming, sum);
+}
+
+// All slots that `root` depends on, in the order in which backward visits them: newest producer first, then leaves.
+static std::vector<std::shared_ptr<GradientSlot>> newest_first(const std::shared_ptr<GradientSlot>& root) {
+  std::vector<std::shared_ptr<GradientSlot>> order = {root};
+  std::unordered_set<const GradientSlot*> seen = {root.get()};
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (!order[i]->producer) continue;
+    for (const std::shared_ptr<GradientSlot>& input : order[i]->producer->inputs()) {
+      if (input && seen.insert(input.get()).second) order.push_back(input);
+    }
+  }
+  const auto age = [](const std::shared_ptr<GradientSlot>& s) { return s->producer ? s->producer->sequence() : -1; };
+  std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) { return age(a) > age(b); });
+  return order;
+}
+
+static Tensor initial_gradient(const Tensor& output, Tensor gradient) {
+  if (!gradient.defined()) {
+    check<ValueError>(output.numel() == 1,
+                      "[backward] a gradient may be left out for one element only, and the output has shape {}: pass one of "
+                      "that shape",
+                      output.shape());
+    return Tensor::full(output.shape(), 1, output.dtype(), output.device());
+  }
+  check<ValueError>(gradient.shape() == output.shape(), "[backward] the gradient has shape {}, the output {}", gradient.shape(),
+                    output.shape());
+  check<TypeError>(gradient.dtype() == output.dtype(), "[backward] the gradient has dtype {}, the output {}", gradient.dtype(),
+                   output.dtype());
+  return gradient.detach();
+}
+
+void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
+  check<RuntimeError>(output.requires_grad(),
+                      "[backward] the output of shape {} depends on nothing that requires a gradient, or was computed with grad "
+                      "mode off (gradients of gradients are not supported)",
+                      output.shape());
+  const NoGradGuard no_grad;
+  std::vector<std::shared_ptr<GradientSlot>> order = newest_first(output.slot());
+  std::unordered_map<const GradientSlot*, Tensor> pending;
+  pending[order[0].get()] = initial_gradient(output, std::move(gradient));
+
+  for (std::shared_ptr<GradientSlot>& visited : order) {
+    // Taken out of the list, so that what it owns is freed as soon as it has been used.
+    const std::shared_ptr<GradientSlot> slot = std::move(visited);
+    const auto found = pending.find(slot.get());
+    Tensor total = found == pending.end() ? Tensor() : std::move(found->second);
+    if (found != pending.end()) pending.erase(found);
+    if (total.defined()) {
+      for (const auto& hook : slot->hooks) {
+        if (Tensor replaced = hook(total); replaced.defined()) {
+          Tensor checked;
+          accumulate_gradient("register_hook", *slot, std::move(replaced), checked, false);
+          total = std::move(checked);
+        }
+      }
+    }
+    Node* node = slot->producer.get();
+    if (!node) {
+      accumulate_gradient("backward", *slot, std::move(total), slot->gradient, true);
+      continue;
+    }
+    if (total.defined()) {
+      Gradients gradients = node->backward(std::move(total));
+      for (size_t i = 0; i < gradients.size(); ++i) {
+        if (!node->inputs()[i]) continue;
+        check<RuntimeError>(!has_anomaly(gradients[i]),
+                            "[{}] backward made a NaN or an infinity: gradient of input {} among inputs of {}", node->op(), i,
+                            node->describe_inputs());
+        accumulate_gradient(node->op(), *node->inputs()[i], std::move(gradients[i]), pending[node->inputs()[i].get()], false);
+      }
+    }
+    if (!retain_graph) node->release();
+  }
+}
+
+}  // namespace tapehead

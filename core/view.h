@@ -1,0 +1,36 @@
+// Views: the same elements under another shape. All are recorded, and share storage unless they say otherwise.
+// Axes count from 0, negative ones from the back. Every function throws ValueError that states the shapes.
+#pragma once
+
+#include "tapehead/core/tape.h"
+
+namespace tapehead {
+
+/// x under `shape`, in row-major order; one size may be -1 and is computed. A copy where strides do not allow a view.
+Tensor reshape(const Tensor& x, std::vector<int64_t> sizes);
+inline Tensor reshape(const Tensor& x, const Shape& shape) { return reshape(x, shape.sizes()); }
+
+/// Axes a and b swapped.
+Tensor transpose(const Tensor& x, int64_t a, int64_t b);
+
+/// Dimension i of the result is dimension order[i] of x.
+Tensor permute(const Tensor& x, const std::vector<int64_t>& order);
+
+/// Elements begin, begin + step, ... below end along `axis`; begin and end may be negative and are clamped, step >= 1.
+Tensor slice(const Tensor& x, int64_t axis, int64_t begin, int64_t end, int64_t step = 1);
+
+/// The index-th sub-tensor along `axis`, without that dimension; index may be negative.
+Tensor select(const Tensor& x, int64_t axis, int64_t index);
+
+/// x repeated along dimensions of size 1 and along new leading ones, without a copy.
+Tensor expand(const Tensor& x, const Shape& shape);
+
+/// Without the dimension `axis`, of size 1; with one inserted before `axis`.
+Tensor squeeze(const Tensor& x, int64_t axis);
+Tensor unsqueeze(const Tensor& x, int64_t axis);
+
+/// x in another floating dtype, rounded to nearest even: a copy. Throws TypeError if x requires a gradient and dtype is
+/// an integer.
+Tensor cast(const Tensor& x, DType dtype);
+
+}  // namespace tapehead
