@@ -113,7 +113,7 @@ class Backend : public DeviceRuntime {
   // ---- Matrix products.
 
   /// y = alpha · a·b + beta · y: (..., M, K)·(..., K, N) -> (..., M, N). The leading dimensions of a and b are y's or
-  /// broadcast to them; each matrix is dense along one of its two dimensions; y is dense. K = 0 gives beta · y, and
+  /// broadcast to them; fastest where each matrix is dense along one of its two dimensions; y is dense. K = 0 gives beta · y, and
   /// beta = 0 never reads y.
   virtual void matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) = 0;
 

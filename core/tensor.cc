@@ -134,10 +134,12 @@ void Tensor::copy_from(const Tensor& x) {
 }
 
 Tensor& Tensor::set_requires_grad(bool wanted) {
-  check<RuntimeError>(!requires_grad() || !slot()->producer,
-                      "[set_requires_grad] a tensor of shape {} is the result of [{}]: only leaves are told to require a "
-                      "gradient or not; detach() it first",
-                      shape(), slot()->producer->op());
+  if (requires_grad() && slot()->producer) {
+    fail<RuntimeError>(
+        "[set_requires_grad] a tensor of shape {} is the result of [{}]: only leaves are told to require a gradient or not; "
+        "detach() it first",
+        shape(), slot()->producer->op());
+  }
   if (!wanted) {
     impl_->slot = nullptr;
   } else if (!requires_grad()) {

@@ -47,7 +47,7 @@ Tensor reshape(const Tensor& x, std::vector<int64_t> sizes) {
   const Tensor source = x.numel() == 0 || strides_for(x, shape, strides) ? x : x.contiguous();
   if (source.is_contiguous()) strides = shape.contiguous_strides();
   return record("reshape", source.alias(shape, strides, source.offset()), {x}, {},
-                [from = x.shape()](const Upstream& up) -> Gradients { return {reshape(up.grad, from)}; });
+                [from = x.shape()](const Upstream& up) -> Gradients { return {reshape(up.grad, from.sizes())}; });
 }
 
 Tensor permute(const Tensor& x, const std::vector<int64_t>& order) {
@@ -112,10 +112,10 @@ Tensor expand(const Tensor& x, const Shape& shape) {
 
 Tensor squeeze(const Tensor& x, int64_t axis) {
   check<ValueError>(x.size(axis) == 1, "[squeeze] axis {} of shape {} has size {}, not 1", axis, x.shape(), x.size(axis));
-  return reshape(x, x.shape().without(axis));
+  return reshape(x, x.shape().without(axis).sizes());
 }
 
-Tensor unsqueeze(const Tensor& x, int64_t axis) { return reshape(x, x.shape().insert(axis, 1)); }
+Tensor unsqueeze(const Tensor& x, int64_t axis) { return reshape(x, x.shape().insert(axis, 1).sizes()); }
 
 Tensor cast(const Tensor& x, DType dtype) {
   check<TypeError>(!x.requires_grad() || is_floating(dtype), "[cast] a tensor of {} that requires a gradient cannot become {}",

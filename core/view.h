@@ -8,7 +8,6 @@ namespace tapehead {
 
 /// x under `shape`, in row-major order; one size may be -1 and is computed. A copy where strides do not allow a view.
 Tensor reshape(const Tensor& x, std::vector<int64_t> sizes);
-inline Tensor reshape(const Tensor& x, const Shape& shape) { return reshape(x, shape.sizes()); }
 
 /// Axes a and b swapped.
 Tensor transpose(const Tensor& x, int64_t a, int64_t b);

@@ -1,0 +1,66 @@
+// The CPU's kernels: one .cc file a family. What each must do is said in backends/backend.h.
+#pragma once
+
+#include "tapehead/backends/backend.h"
+
+namespace tapehead {
+
+class CpuBackend final : public Backend {
+ public:
+  // runtime.cc
+  void* allocate(int64_t bytes) override;
+  void deallocate(void* memory, int64_t bytes) noexcept override;
+  void copy_from_host(void* to, const void* from, int64_t bytes) override;
+  void copy_to_host(void* to, const void* from, int64_t bytes) override;
+  void fill(Tensor& y, double value) override;
+  void copy(const Tensor& x, Tensor& y) override;
+  bool all_finite(const Tensor& x) override;
+
+  // elementwise.cc
+  void unary(Unary op, const Tensor& x, Tensor& y) override;
+  void unary_backward(Unary op, const Tensor& saved, const Tensor& gy, Tensor& gx) override;
+  void binary(Binary op, const Tensor& a, const Tensor& b, Tensor& y) override;
+  void dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) override;
+
+  // reduce.cc
+  void accumulate(const Tensor& x, Tensor& y) override;
+  void sum(const Tensor& x, double scale, Tensor& y) override;
+  void max(const Tensor& x, Tensor& y) override;
+  void max_backward(const Tensor& x, const Tensor& y, const Tensor& gy, Tensor& gx) override;
+
+  // rows.cc
+  void softmax(const Tensor& x, bool log, Tensor& y) override;
+  void softmax_backward(const Tensor& y, const Tensor& gy, bool log, Tensor& gx) override;
+  void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon, Tensor& y, Tensor& mean,
+                  Tensor& rstd) override;
+  void layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd, const Tensor& gy,
+                           Tensor& gx, Tensor& gweight, Tensor& gbias) override;
+
+  // cross_entropy.cc
+  void cross_entropy_rows(const CrossEntropyRows& rows) override;
+
+  // matmul.cc
+  void matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) override;
+
+  // tables.cc
+  int64_t first_out_of_range(const Tensor& ids, int64_t n, int64_t ignored) override;
+  void gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) override;
+  void scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& table) override;
+
+  // attention.cc
+  void attention(const Attention& args, Tensor& y, Tensor& lse) override;
+  void attention_backward(const Attention& args, const Tensor& y, const Tensor& lse, const Tensor& gy, Tensor& gq, Tensor& gk,
+                          Tensor& gv) override;
+
+  // training.cc
+  void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
+             std::span<Tensor> v) override;
+  double squared_norm(std::span<const Tensor> tensors) override;
+  void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) override;
+  void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) override;
+};
+
+/// The one CPU backend.
+CpuBackend& cpu_backend();
+
+}  // namespace tapehead

@@ -1,0 +1,95 @@
+// Memory, and copies between dtypes and layouts.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "tapehead/backends/cpu/cpu_backend.h"
+#include "tapehead/backends/cpu/nd_loop.h"
+
+namespace tapehead {
+
+CpuBackend& cpu_backend() {
+  // Never destroyed: tensors in static storage may be freed after it would be.
+  static CpuBackend* backend = new CpuBackend;
+  return *backend;
+}
+
+void* CpuBackend::allocate(int64_t bytes) {
+  constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector
+  void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment));
+  check<SystemError>(memory != nullptr, "out of memory: {} bytes were wanted on the cpu, {} are live there", bytes,
+                     memory_stats({}).live_bytes);
+  return memory;
+}
+
+void CpuBackend::deallocate(void* memory, int64_t) noexcept { std::free(memory); }
+
+void CpuBackend::copy_from_host(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+
+void CpuBackend::copy_to_host(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+
+void CpuBackend::fill(Tensor& y, double value) {
+  visit_dtype(y.dtype(), [&]<class T>(std::type_identity<T>) {
+    T* out = y.mutable_data<T>();
+    const T v = static_cast<T>(value);
+    const NdLoop<1> loop(y.shape(), {y.strides()});
+    const int64_t step = loop.steps()[0];
+    loop.run([&](const auto& at, int64_t n) {
+      if (step == 1) {
+        std::fill_n(out + at[0], n, v);
+      } else {
+        for (int64_t i = 0; i < n; ++i) out[at[0] + i * step] = v;
+      }
+    });
+  });
+}
+
+// From any dtype to any: floating ones by way of float, or of double where either side is wider.
+template <class To, class From>
+static To convert(From x) {
+  if constexpr (std::is_same_v<To, From>) {
+    return x;
+  } else if constexpr (std::is_integral_v<From> && sizeof(To) == 2) {
+    return static_cast<To>(static_cast<double>(x));
+  } else {
+    return static_cast<To>(static_cast<wide_t<From>>(x));
+  }
+}
+
+void CpuBackend::copy(const Tensor& x, Tensor& y) {
+  const NdLoop<2> loop(y.shape(), {y.strides(), broadcast_strides(x.shape(), x.strides(), y.shape())});
+  const auto [sy, sx] = loop.steps();
+  visit_dtype(x.dtype(), [&]<class From>(std::type_identity<From>) {
+    visit_dtype(y.dtype(), [&, sy = sy, sx = sx]<class To>(std::type_identity<To>) {
+      const From* from = x.data<From>();
+      To* to = y.mutable_data<To>();
+      loop.run([&](const auto& at, int64_t n) {
+        To* out = to + at[0];
+        const From* in = from + at[1];
+        if (sy == 1 && sx == 1) {
+          for (int64_t i = 0; i < n; ++i) out[i] = convert<To>(in[i]);
+        } else {
+          for (int64_t i = 0; i < n; ++i) out[i * sy] = convert<To>(in[i * sx]);
+        }
+      });
+    });
+  });
+}
+
+bool CpuBackend::all_finite(const Tensor& x) {
+  if (!is_floating(x.dtype())) return true;
+  return visit_floating(x.dtype(), "all_finite", [&]<class T>(std::type_identity<T>) {
+    const T* in = x.data<T>();
+    const NdLoop<1> loop(x.shape(), {x.strides()});
+    const int64_t step = loop.steps()[0];
+    bool finite = true;
+    loop.run(
+        [&](const auto& at, int64_t n) {
+          for (int64_t i = 0; i < n; ++i) finite &= std::isfinite(static_cast<wide_t<T>>(in[at[0] + i * step]));
+        },
+        /*serial=*/true);
+    return finite;
+  });
+}
+
+}  // namespace tapehead
