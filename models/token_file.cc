@@ -1,0 +1,133 @@
+#include "tapehead/models/token_file.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tapehead/core/error.h"
+
+namespace tapehead {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "token files are read and written as they stand in memory");
+
+struct Header {
+  char magic[8];
+  int64_t version;
+  int64_t size;
+  int64_t vocab_size;
+};
+
+constexpr std::string_view kMagic = "TAPETOKS";
+constexpr int64_t kVersion = 1;
+
+int64_t token_bytes(int64_t vocab_size) {
+  return vocab_size <= 65536 ? 2 : 4;
+}
+
+template <class Stored>
+void write_tokens(AtomicFile& file, std::span<const int32_t> tokens) {
+  // In parts, so that a copy of all tokens is never held.
+  constexpr size_t kPart = 1 << 16;
+  std::vector<Stored> part;
+  while (!tokens.empty()) {
+    const size_t count = std::min(tokens.size(), kPart);
+    part.assign(tokens.begin(), tokens.begin() + static_cast<int64_t>(count));
+    file.write({reinterpret_cast<const char*>(part.data()), count * sizeof(Stored)});
+    tokens = tokens.subspan(count);
+  }
+}
+
+// The largest of the tokens copied.
+template <class Stored>
+int64_t widen(const std::byte* from, int64_t count, int64_t* out) {
+  int64_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    Stored token;
+    std::memcpy(&token, from + i * static_cast<int64_t>(sizeof(Stored)), sizeof(Stored));
+    out[i] = token;
+    largest = std::max(largest, out[i]);
+  }
+  return largest;
+}
+
+}  // namespace
+
+void TokenFile::write(const std::string& path, std::span<const int32_t> tokens, int64_t vocab_size) {
+  check<ValueError>(vocab_size > 0, "[token_file] {}: vocab_size is {}, but must be positive", path,
+                    vocab_size);
+  for (int64_t i = 0; i < std::ssize(tokens); ++i) {
+    check<ValueError>(0 <= tokens[i] && tokens[i] < vocab_size,
+                      "[token_file] {}: token {} is {}, outside the vocabulary of {}", path, i, tokens[i],
+                      vocab_size);
+  }
+  Header header{{}, kVersion, std::ssize(tokens), vocab_size};
+  kMagic.copy(header.magic, sizeof(header.magic));
+
+  AtomicFile file(path);
+  file.write({reinterpret_cast<const char*>(&header), sizeof(header)});
+  if (token_bytes(vocab_size) == 2) {
+    write_tokens<uint16_t>(file, tokens);
+  } else {
+    write_tokens<uint32_t>(file, tokens);
+  }
+  file.commit();
+}
+
+TokenFile TokenFile::open(const std::string& path, std::optional<int64_t> vocab_size) {
+  MappedFile file(path);
+  const auto length = std::ssize(file.bytes());
+  constexpr int64_t kHeader = sizeof(Header);
+  check<ValueError>(length >= kHeader,
+                    "[token_file] {} is no token file: {} bytes are less than its header of {}", path, length,
+                    kHeader);
+  Header header;
+  std::memcpy(&header, file.bytes().data(), sizeof(header));
+  check<ValueError>(std::string_view(header.magic, sizeof(header.magic)) == kMagic,
+                    "[token_file] {} is no token file: it does not begin with {}", path, kMagic);
+  check<ValueError>(header.version == kVersion,
+                    "[token_file] {} has version {}, and this program reads version {}", path, header.version,
+                    kVersion);
+  check<ValueError>(header.vocab_size > 0, "[token_file] {} is damaged: its vocab_size is {}", path,
+                    header.vocab_size);
+  // The division keeps a damaged size from overflowing.
+  const int64_t width = token_bytes(header.vocab_size);
+  const int64_t held = (length - kHeader) / width;
+  check<ValueError>(
+      header.size == held && (length - kHeader) % width == 0,
+      "[token_file] {} is damaged: its header promises {} tokens of {} bytes, and {} bytes follow it", path,
+      header.size, width, length - kHeader);
+  check<ValueError>(
+      !vocab_size || *vocab_size == header.vocab_size,
+      "[token_file] {} holds tokens of a vocabulary of {}, but the tokenizer has {}; encode the text "
+      "again with this tokenizer",
+      path, header.vocab_size, vocab_size.value_or(0));
+  return TokenFile(path, std::move(file), header.size, header.vocab_size);
+}
+
+TokenFile::TokenFile(std::string path, MappedFile file, int64_t size, int64_t vocab_size)
+    : path_(std::move(path)), file_(std::move(file)), size_(size), vocab_size_(vocab_size) {}
+
+int32_t TokenFile::operator[](int64_t index) const {
+  int64_t token = 0;
+  copy(index, 1, &token);
+  return static_cast<int32_t>(token);
+}
+
+void TokenFile::copy(int64_t begin, int64_t count, int64_t* out) const {
+  check<ValueError>(0 <= begin && 0 <= count && begin <= size_ && count <= size_ - begin,
+                    "[token_file] {}: {} tokens from {} on are asked for, but it holds {}", path_, count,
+                    begin, size_);
+  const int64_t width = token_bytes(vocab_size_);
+  const std::byte* from = file_.bytes().data() + sizeof(Header) + begin * width;
+  const int64_t largest = width == 2 ? widen<uint16_t>(from, count, out) : widen<uint32_t>(from, count, out);
+  check<ValueError>(largest < vocab_size_,
+                    "[token_file] {} is damaged: token {} is {}, outside its vocabulary of {}", path_,
+                    begin + (std::find(out, out + count, largest) - out), largest, vocab_size_);
+}
+
+}  // namespace tapehead

@@ -1,0 +1,49 @@
+// Tokens on disk, so that a text is encoded once and read in any order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tapehead/core/file.h"
+
+namespace tapehead {
+
+/// A file of tokens, mapped into memory. It is little-endian, and begins with four words of 8 bytes:
+///
+///   "TAPETOKS" | version | number of tokens | vocab_size
+///
+/// Then come the tokens, 2 bytes each where vocab_size <= 65536 and 4 bytes each elsewhere, and nothing else.
+/// Movable; any number of threads may read one.
+class TokenFile {
+ public:
+  /// Writes a file, whole or not at all. ValueError if a token is outside the vocabulary or vocab_size is not
+  /// positive; SystemError if the machine refuses.
+  static void write(const std::string& path, std::span<const int32_t> tokens, int64_t vocab_size);
+
+  /// Maps a file. ValueError if it is missing or no such file, whole and of this version; also if
+  /// `vocab_size` is given and the file's differs, because then another tokenizer made it. SystemError if it
+  /// cannot be read.
+  static TokenFile open(const std::string& path, std::optional<int64_t> vocab_size = std::nullopt);
+
+  int64_t size() const { return size_; }
+  int64_t vocab_size() const { return vocab_size_; }
+
+  /// Token `index`. ValueError outside 0 .. size() - 1, and for a damaged token: one outside the vocabulary.
+  int32_t operator[](int64_t index) const;
+
+  /// Copies tokens begin .. begin + count - 1 to `out`, widened for embedding. The errors of operator[].
+  void copy(int64_t begin, int64_t count, int64_t* out) const;
+
+ private:
+  TokenFile(std::string path, MappedFile file, int64_t size, int64_t vocab_size);
+
+  std::string path_;
+  MappedFile file_;
+  int64_t size_;
+  int64_t vocab_size_;
+};
+
+}  // namespace tapehead

@@ -1,0 +1,186 @@
+#include "tapehead/models/token_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tapehead/core/error.h"
+
+namespace tapehead {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+class TokenFileTest : public testing::Test {
+ protected:
+  void expect_open_error(const std::string& part) {
+    EXPECT_THAT([&] { TokenFile::open(path_); },
+                ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr(part))));
+  }
+
+  // The file with one byte of it changed.
+  void spoil(size_t at, char byte) {
+    std::string bytes = read_file(path_);
+    bytes.at(at) = byte;
+    write_file_atomically(path_, bytes);
+  }
+
+  const std::string path_ =
+      testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name() + ".tokens";
+};
+
+std::vector<int64_t> all_tokens(const TokenFile& file) {
+  std::vector<int64_t> tokens(static_cast<size_t>(file.size()));
+  file.copy(0, file.size(), tokens.data());
+  return tokens;
+}
+
+TEST_F(TokenFileTest, GivesBackWhatWasWrittenOnBothSidesOfTheWidths) {
+  for (const int64_t vocab_size : {65536, 65537}) {
+    // More than one part of the writer's, and the largest tokens there are.
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < 200'000; ++i) {
+      tokens.push_back(static_cast<int32_t>(vocab_size - 1 - i % vocab_size));
+    }
+    TokenFile::write(path_, tokens, vocab_size);
+    const TokenFile file = TokenFile::open(path_);
+    EXPECT_EQ(file.size(), 200'000);
+    EXPECT_EQ(file.vocab_size(), vocab_size);
+    EXPECT_EQ(all_tokens(file), std::vector<int64_t>(tokens.begin(), tokens.end()));
+    EXPECT_EQ(file[0], vocab_size - 1);
+    EXPECT_EQ(file[199'999], tokens.back());
+    EXPECT_EQ(std::filesystem::file_size(path_), 32 + 200'000 * (vocab_size == 65536 ? 2 : 4));
+  }
+}
+
+TEST_F(TokenFileTest, TheBytesAreAsDocumented) {
+  TokenFile::write(path_, std::vector<int32_t>{1, 513}, 1000);
+  const std::string expected(
+      "TAPETOKS\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\xE8\3\0\0\0\0\0\0"
+      "\1\0\1\2",
+      36);
+  EXPECT_EQ(read_file(path_), expected);
+}
+
+TEST_F(TokenFileTest, APartIsCopiedFromWhereItStands) {
+  TokenFile::write(path_, std::vector<int32_t>{5, 6, 7, 8}, 10);
+  const TokenFile file = TokenFile::open(path_);
+  std::vector<int64_t> part(2);
+  file.copy(1, 2, part.data());
+  EXPECT_THAT(part, ElementsAre(6, 7));
+  file.copy(4, 0, nullptr);
+}
+
+TEST_F(TokenFileTest, NoTokensAreAFileToo) {
+  TokenFile::write(path_, {}, 10);
+  EXPECT_EQ(TokenFile::open(path_).size(), 0);
+}
+
+TEST_F(TokenFileTest, StaysReadableWhenMovedAndWhenReplaced) {
+  TokenFile::write(path_, std::vector<int32_t>{5}, 10);
+  TokenFile file = TokenFile::open(path_);
+  TokenFile::write(path_, std::vector<int32_t>{6, 7}, 10);
+  const TokenFile moved = std::move(file);
+  EXPECT_THAT(all_tokens(moved), ElementsAre(5));
+  file = TokenFile::open(path_);
+  EXPECT_THAT(all_tokens(file), ElementsAre(6, 7));
+}
+
+TEST_F(TokenFileTest, ReadingBeyondTheEndIsAnError) {
+  TokenFile::write(path_, std::vector<int32_t>{1, 2, 3}, 10);
+  const TokenFile file = TokenFile::open(path_);
+  std::vector<int64_t> out(4);
+  constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
+  const std::vector<std::pair<int64_t, int64_t>> beyond = {{0, 4}, {3, 1},     {-1, 1},       {0, -1},
+                                                           {4, 0}, {1, kHuge}, {kHuge, kHuge}};
+  for (const auto& range : beyond) {
+    EXPECT_THAT(
+        [&] { file.copy(range.first, range.second, out.data()); },
+        ThrowsMessage<ValueError>(
+            AllOf(HasSubstr(path_), HasSubstr("from " + std::to_string(range.first)), HasSubstr("holds 3"))));
+  }
+  EXPECT_THROW(file[3], ValueError);
+  EXPECT_THROW(file[-1], ValueError);
+}
+
+TEST_F(TokenFileTest, WritingATokenOutsideTheVocabularyLeavesTheOldFile) {
+  TokenFile::write(path_, std::vector<int32_t>{1}, 10);
+  for (const int32_t token : {10, -1}) {
+    EXPECT_THAT(
+        [&] {
+          TokenFile::write(path_, std::vector<int32_t>{0, token}, 10);
+        },
+        ThrowsMessage<ValueError>(
+            AllOf(HasSubstr(path_), HasSubstr("token 1 is " + std::to_string(token)), HasSubstr("of 10"))));
+  }
+  EXPECT_THROW(TokenFile::write(path_, {}, 0), ValueError);
+  EXPECT_THAT(all_tokens(TokenFile::open(path_)), ElementsAre(1));
+}
+
+TEST_F(TokenFileTest, TheMachinesRefusalIsNoHalfFile) {
+  const std::string path = "/no/such/folder/tokens";
+  EXPECT_THAT([&] { TokenFile::write(path, std::vector<int32_t>{1}, 10); },
+              ThrowsMessage<SystemError>(AllOf(HasSubstr(path), HasSubstr("No such file"))));
+}
+
+TEST_F(TokenFileTest, ATruncatedOrLengthenedFileIsAnError) {
+  TokenFile::write(path_, std::vector<int32_t>{1, 2, 3}, 10);
+  const std::string whole = read_file(path_);
+  for (size_t size = 0; size < whole.size(); ++size) {
+    write_file_atomically(path_, whole.substr(0, size));
+    expect_open_error(size < 32 ? "less than its header" : "promises 3 tokens");
+  }
+  write_file_atomically(path_, whole + "x");
+  expect_open_error("promises 3 tokens");
+}
+
+TEST_F(TokenFileTest, ADamagedHeaderIsAnError) {
+  TokenFile::write(path_, std::vector<int32_t>{1, 2, 3}, 10);
+  const std::string whole = read_file(path_);
+  const auto damage = [&](size_t at, char byte, const std::string& part) {
+    write_file_atomically(path_, whole);
+    spoil(at, byte);
+    expect_open_error(part);
+  };
+  damage(0, 'X', "does not begin with TAPETOKS");
+  damage(8, 2, "version 2");
+  // The number of tokens: wrong, negative, and so large that its bytes overflow.
+  damage(16, 4, "promises 4 tokens");
+  damage(23, '\x80', "promises -");
+  damage(23, 0x40, "promises 4611686018427387907 tokens");
+  // The vocabulary: negative, and wide enough for another width.
+  damage(31, '\x80', "vocab_size is -");
+  damage(26, 1, "promises 3 tokens of 4 bytes");
+}
+
+TEST_F(TokenFileTest, ADamagedTokenIsAnErrorThatSaysWhichOne) {
+  TokenFile::write(path_, std::vector<int32_t>{1, 2, 3}, 10);
+  spoil(34, 10);
+  const TokenFile file = TokenFile::open(path_);
+  EXPECT_THAT([&] { all_tokens(file); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("token 1 is 10"))));
+  EXPECT_THROW(file[1], ValueError);
+  EXPECT_EQ(file[2], 3);
+}
+
+TEST_F(TokenFileTest, TokensOfAnotherTokenizerAreAnError) {
+  TokenFile::write(path_, std::vector<int32_t>{1, 2, 3}, 10);
+  EXPECT_EQ(TokenFile::open(path_, 10).size(), 3);
+  EXPECT_THAT([&] { TokenFile::open(path_, 11); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("of 10"), HasSubstr("has 11"))));
+}
+
+TEST_F(TokenFileTest, AMissingFileIsAnErrorThatNamesIt) {
+  expect_open_error("there is no file");
+}
+
+}  // namespace
+}  // namespace tapehead
