@@ -1,0 +1,46 @@
+// A run on disk: one safetensors file that holds everything, so that no two files have to belong together.
+//
+//   NAME.safetensors   parameters under Hugging Face's names, the moments as optimizer.first.NAME and
+//                      optimizer.second.NAME, and under the metadata key "tapehead" the rest as JSON
+//   NAME.json          a copy of that JSON to look at; never read back
+//
+// Both are written to temporary files, synced and renamed: after a crash the old checkpoint or the new one is
+// there.
+#pragma once
+
+#include <string>
+
+#include "tapehead/models/trainer.h"
+
+namespace tapehead {
+
+/// What a run continues from, beside its parameters and moments.
+struct TrainState {
+  TrainConfig config;
+  int64_t step = 0;
+  DataPosition position;
+  Generator dropout;
+};
+
+/// Writes parameters, moments and state. Throws ValueError if `path` does not end in .safetensors,
+/// SystemError if the machine refuses; then the old checkpoint, if any, is untouched.
+void save_checkpoint(const std::string& path, const TrainState& state, const GPT& model,
+                     const AdamWOptimizer& optimizer);
+
+/// The state alone. Throws ValueError that names the file and what is wrong with it: missing, cut short, not
+/// a checkpoint of this program.
+TrainState read_train_state(const std::string& path);
+
+/// Copies parameters and, if `optimizer` is given, moments and its step out of the file. Throws ValueError
+/// that names file and tensor if one is missing, of another shape (both are stated) or dtype, or not finite;
+/// then nothing was changed.
+void load_tensors(const std::string& path, const GPT& model, AdamWOptimizer* optimizer = nullptr);
+
+/// A checkpoint to evaluate or to generate from.
+struct LoadedModel {
+  TrainState state;
+  GPT model;
+};
+LoadedModel load_model(const std::string& path, Device device = {});
+
+}  // namespace tapehead

@@ -1,0 +1,44 @@
+// Layers: parameters with names, and what is computed from them. A layer is a plain struct; copies share
+// parameters.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tapehead/core/tape.h"
+
+namespace tapehead {
+
+/// A tensor and the name that files know it by.
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+/// Parameters, or what belongs to them one by one, in the order of the model.
+using ParameterList = std::vector<NamedTensor>;
+
+/// Clears the gradients of all parameters.
+void zero_grad(const ParameterList& parameters);
+
+/// y = x W + b: (..., in) -> (..., out). GPT-2's files hold W as (in, out), the transpose of
+/// torch.nn.Linear's.
+struct Linear {
+  Tensor weight;  ///< (in, out)
+  Tensor bias;    ///< (out)
+
+  Tensor operator()(const Tensor& x) const;
+  /// Appends prefix + "weight" and prefix + "bias".
+  void name_parameters(const std::string& prefix, ParameterList& list) const;
+};
+
+/// Each row of x (..., F) to mean 0 and variance 1, then scaled and shifted (Ba et al., 2016).
+struct LayerNorm {
+  Tensor weight, bias;  ///< (F)
+  double epsilon = 1e-5;
+
+  Tensor operator()(const Tensor& x) const;
+  void name_parameters(const std::string& prefix, ParameterList& list) const;
+};
+
+}  // namespace tapehead

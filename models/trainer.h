@@ -1,0 +1,138 @@
+// Training from a file of tokens: steps, held-out evaluation, checkpoints, and stopping and resuming between
+// steps.
+//
+//   Trainer trainer(config, TokenFile::open("train.tokens"), TokenFile::open("held_out.tokens"));
+//   trainer.run({.on_step = [](const StepMetrics& m) { fmt::print("{} {}\n", m.step, m.loss); }});
+//   trainer.save("run/checkpoint.safetensors");
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "tapehead/models/batches.h"
+#include "tapehead/models/gpt.h"
+#include "tapehead/models/optimizer.h"
+#include "tapehead/models/schedule.h"
+
+namespace tapehead {
+
+/// Everything that a run depends on besides its tokens. The defaults are those of tools/quickstart.
+struct TrainConfig {
+  GPTConfig model;
+  int64_t steps = 1000;
+  int64_t batch_size = 16;       ///< windows of model.n_positions tokens in one step
+  int64_t micro_batch_size = 0;  ///< windows computed at once, less memory for the same step; 0: batch_size
+  double peak_lr = 1e-3;         ///< the schedule: CosineSchedule
+  double min_lr = 1e-4;
+  int64_t warmup_steps = 50;
+  AdamWOptions optimizer;
+  double clip_norm = 1;         ///< of the gradient; 0: no clipping
+  int64_t eval_interval = 100;  ///< steps between evaluations on the held-out tokens; 0: only at the end
+  int64_t save_interval = 0;    ///< steps between checkpoints; 0: only when run() returns
+  int64_t head_chunk_rows = 0;  ///< rows of logits that linear_cross_entropy holds at once; 0: its own choice
+  uint64_t seed = 0;            ///< of initialisation, order of windows, dropout
+  std::string
+      tokenizer;  ///< folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint
+
+  bool operator==(const TrainConfig&) const = default;
+
+  /// Throws ValueError that names the field, its value and the rule.
+  void validate() const;
+};
+
+struct StepMetrics {
+  int64_t step = 0;  ///< counts from 1
+  double loss = 0;   ///< nats per target token, before this step's update
+  double lr = 0;
+  double grad_norm = 0;  ///< before clipping
+  int64_t tokens = 0;    ///< target tokens of this step
+  double seconds = 0;    ///< wall time of this step
+  int64_t epoch = 0;     ///< that the step's first window is of
+};
+
+struct Evaluation {
+  int64_t step = 0;    ///< steps made before it
+  double loss = 0;     ///< nats per target token
+  int64_t tokens = 0;  ///< target tokens
+  double seconds = 0;
+};
+
+/// Bits per byte of text: what losses under different tokenizers are compared by. `bytes` is the size of the
+/// text that the evaluated tokens stand for.
+double bits_per_byte(const Evaluation& evaluation, int64_t bytes);
+
+/// The head's memory in one micro-batch of N rows, C classes and F features: as counted in the scope "head",
+/// and what the full logits would take.
+struct HeadMemory {
+  int64_t peak_bytes = 0;  ///< counted: everything the loss allocated at once
+  int64_t gradient_bytes =
+      0;  ///< of it, gradients of the hidden state (N, F) and the weight (C, F): any path has them
+  int64_t full_logits_bytes = 0;  ///< (N, C) logits and their gradient, which the chunks replace
+};
+
+struct RunCallbacks {
+  std::function<void(const StepMetrics&)> on_step;
+  std::function<void(const Evaluation&)> on_evaluation;
+  std::function<void(const std::string& path)> on_save;
+  /// Where checkpoints go; empty: none are written.
+  std::string checkpoint_path;
+  /// Once true, the step is finished, a checkpoint saved, and run() returns. May be set by a signal handler.
+  const std::atomic<bool>* stop = nullptr;
+};
+
+struct RunResult {
+  bool finished = false;                 ///< false: stopped before the last step
+  int64_t step = 0;                      ///< steps made, those before a resume included
+  std::optional<Evaluation> evaluation;  ///< the last one, if there are held-out tokens; of a finished run
+  HeadMemory head;
+};
+
+/// Mean loss of `model` over all windows of `tokens`, each target counted once. No gradient, no dropout.
+/// Throws ValueError if the file has fewer than 2 tokens, or its vocabulary is larger than the model's.
+Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_size = 16,
+                    int64_t head_chunk_rows = 0);
+
+class Trainer {
+ public:
+  /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the model's, or there
+  /// are too few tokens for a batch.
+  Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile> held_out = std::nullopt);
+
+  /// Continues the run that wrote the checkpoint at `path`, bit for bit as if it had never stopped, given the
+  /// same tokens. Errors of load_checkpoint, and those above.
+  static Trainer resume(const std::string& path, TokenFile training,
+                        std::optional<TokenFile> held_out = std::nullopt);
+
+  /// Runs the steps that are left, evaluates and saves as the config says. An exception of a callback ends
+  /// the run between two steps.
+  RunResult run(const RunCallbacks& callbacks = {});
+
+  /// One step. Throws RuntimeError, with nothing changed but the data's position, where the gradient is no
+  /// finite number.
+  StepMetrics step();
+
+  /// Writes a checkpoint (checkpoint.h).
+  void save(const std::string& path) const;
+
+  const TrainConfig& config() const { return config_; }
+  /// Changes how far the run goes, for example after a resume. Throws ValueError below the steps already
+  /// made.
+  void set_steps(int64_t steps);
+  const GPT& model() const { return model_; }
+  int64_t steps_made() const { return optimizer_.steps(); }
+  HeadMemory head_memory() const { return head_; }
+
+ private:
+  TrainConfig config_;
+  std::unique_ptr<TokenFile> training_;
+  std::optional<TokenFile> held_out_;
+  GPT model_;
+  AdamWOptimizer optimizer_;
+  Batches batches_;
+  Generator dropout_;
+  HeadMemory head_;
+};
+
+}  // namespace tapehead
