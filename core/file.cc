@@ -153,15 +153,17 @@ MappedFile::MappedFile(const std::string& path) {
     return;
   }
   const auto length = static_cast<size_t>(size);
-  void* address = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file.value, 0);
+  // Private, so that writing copies; no swap is set aside for copies that are seldom made.
+  void* address =
+      ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.value, 0);
   check<SystemError>(address != MAP_FAILED, "[read_file] cannot map {} ({} bytes): {}", path, size,
                      std::strerror(errno));
-  bytes_ = {static_cast<const std::byte*>(address), length};
+  bytes_ = {static_cast<std::byte*>(address), length};
 }
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) {
-    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+    ::munmap(bytes_.data(), bytes_.size());
   }
 }
 

@@ -43,7 +43,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-/// A file's bytes, mapped read-only: pages come in as they are touched. Movable. Any number of threads may
+/// A file's bytes, mapped: pages come in as they are touched. Movable. Any number of threads may
 /// read. The file must not shrink while it is mapped; one that is replaced by AtomicFile does not.
 class MappedFile {
  public:
@@ -54,9 +54,11 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// The same for writing: a page that is written to becomes this process's copy, and the file stays as it is.
+  std::span<std::byte> private_bytes() { return bytes_; }
 
  private:
-  std::span<const std::byte> bytes_;
+  std::span<std::byte> bytes_;
 };
 
 }  // namespace tapehead

@@ -7,16 +7,14 @@ namespace tapehead {
 Shape::Shape(std::vector<int64_t> sizes) : sizes_(std::move(sizes)) {
   bool empty = false;
   for (int64_t s : sizes_) {
-    check<ValueError>(s >= 0, "a shape's sizes are >= 0, not {}", str());
+    if (s < 0) fail<ValueError>("a shape's sizes are >= 0, not {}", str());
     empty |= s == 0;
   }
-  if (empty) {
-    numel_ = 0;
-    return;
-  }
+  // Sizes of 0 are left out: an empty shape's strides, too, are products that must fit.
   for (int64_t s : sizes_) {
-    check<ValueError>(!__builtin_mul_overflow(numel_, s, &numel_), "a tensor of shape {} has too many elements", str());
+    if (s > 0 && __builtin_mul_overflow(numel_, s, &numel_)) fail<ValueError>("a tensor of shape {} has too many elements", str());
   }
+  if (empty) numel_ = 0;
 }
 
 int64_t Shape::normalize_axis(int64_t axis) const {

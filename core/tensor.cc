@@ -30,7 +30,8 @@ Tensor Tensor::from(Shape shape, std::span<const T> values, Device device) {
 }
 
 Tensor Tensor::over(std::shared_ptr<Storage> storage, Shape shape, DType dtype, int64_t offset) {
-  check<ValueError>((offset + shape.numel()) * size_of(dtype) <= storage->bytes(),
+  const int64_t room = storage->bytes() / size_of(dtype);
+  check<ValueError>(0 <= offset && offset <= room && shape.numel() <= room - offset,
                     "[over] shape {} of {} at element {} does not fit into {} bytes", shape, dtype, offset, storage->bytes());
   Tensor t;
   t.impl_ = std::make_shared<Impl>();
