@@ -1,0 +1,24 @@
+#include "tapehead/ops/dropout.h"
+
+#include "tapehead/backends/backend.h"
+
+namespace tapehead {
+
+static Tensor drop(const Tensor& x, double p, uint64_t seed, uint64_t first) {
+  Tensor y(x.shape(), x.dtype(), x.device());
+  backend(y).dropout(x, p, seed, first, y);
+  return y;
+}
+
+Tensor dropout(const Tensor& x, double p, Generator& generator) {
+  check<TypeError>(is_floating(x.dtype()), "[dropout] takes a floating tensor, not {}", x.dtype());
+  check<ValueError>(p >= 0 && p < 1, "[dropout] probability {}: it must be in [0, 1)", p);
+  if (p == 0) {
+    return record("dropout", x.detach(), {x}, {}, [](const Upstream& up) -> Gradients { return {up.grad}; });
+  }
+  const uint64_t seed = generator.seed, first = generator.take(x.numel());
+  return record("dropout", drop(x, p, seed, first), {x}, {},
+                [=](const Upstream& up) -> Gradients { return {drop(up.grad, p, seed, first)}; });
+}
+
+}  // namespace tapehead
