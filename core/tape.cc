@@ -40,8 +40,8 @@ static int64_t next_sequence() {
 }
 
 Node::Node(const char* op, std::span<const Tensor> inputs, const Tensor& output, std::span<const Tensor> saved,
-           BackwardFunction backward)
-    : op_(op), sequence_(next_sequence()), backward_(std::move(backward)) {
+           BackwardFunction backward, const char* once)
+    : op_(op), once_(once), sequence_(next_sequence()), backward_(std::move(backward)) {
   for (const Tensor& x : inputs) {
     inputs_.push_back(x.defined() ? x.slot() : nullptr);
     input_shapes_.push_back(x.defined() ? x.shape() : Shape());
@@ -74,9 +74,8 @@ Node::~Node() {
 
 Gradients Node::backward(Tensor gradient) const {
   check<RuntimeError>(!released(),
-                      "[{}] backward a second time, but the first freed what this operation saved: pass retain_graph = true "
-                      "to the first, or run forward again",
-                      op_);
+                      "[{}] backward a second time, but the first freed what this operation held: {}", op_,
+                      once_ ? once_ : "pass retain_graph = true to the first, or run forward again");
   Gradients gradients = backward_(Upstream(*this, std::move(gradient)));
   check<RuntimeError>(gradients.size() == inputs_.size(), "[{}] backward gave {} gradients for {} inputs", op_, gradients.size(),
                       inputs_.size());
@@ -102,11 +101,11 @@ bool will_record(std::initializer_list<Tensor> inputs) {
 }
 
 Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std::span<const Tensor> saved,
-              BackwardFunction backward) {
+              BackwardFunction backward, const char* once) {
   const bool wanted =
       grad_mode && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
   if (!wanted && !anomaly_mode) return output;
-  auto node = std::make_shared<Node>(op, inputs, output, saved, std::move(backward));
+  auto node = std::make_shared<Node>(op, inputs, output, saved, std::move(backward), once);
   check<RuntimeError>(!has_anomaly(output), "[{}] forward made a NaN or an infinity: result of shape {} from inputs of {}", op,
                       output.shape(), node->describe_inputs());
   if (wanted) {
@@ -215,7 +214,7 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
         accumulate_gradient(node->op(), *node->inputs()[i], std::move(gradients[i]), pending[node->inputs()[i].get()], false);
       }
     }
-    if (!retain_graph) node->release();
+    if (!retain_graph || node->once()) node->release();
   }
 }
 

@@ -76,7 +76,7 @@ using BackwardFunction = std::function<Gradients(const Upstream&)>;
 class Node {
  public:
   Node(const char* op, std::span<const Tensor> inputs, const Tensor& output, std::span<const Tensor> saved,
-       BackwardFunction backward);
+       BackwardFunction backward, const char* once);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -90,6 +90,8 @@ class Node {
   /// Frees what was saved, and the edges: this node has been used.
   void release();
   bool released() const { return !backward_; }
+  /// Whether backward consumes what this node holds, so that retain_graph cannot keep it.
+  bool once() const { return once_ != nullptr; }
   /// "shape (2, 3), shape (3,)": what the inputs were.
   std::string describe_inputs() const;
 
@@ -103,6 +105,7 @@ class Node {
   };
 
   const char* op_;
+  const char* once_;
   int64_t sequence_;
   std::vector<std::shared_ptr<GradientSlot>> inputs_;
   std::vector<Shape> input_shapes_;
@@ -130,12 +133,15 @@ bool will_record(std::initializer_list<Tensor> inputs);
 /// `saved` (inputs, output, or anything else that backward reads) until it is used or dropped.
 /// `op` must outlive the node: a string literal. `output` must be a fresh tensor; views of inputs are fresh.
 /// `inputs` and `saved` may hold undefined tensors.
+///
+/// `once` is for a backward that hands on what it holds instead of a copy: it works one time, retain_graph or not, and
+/// the error of a second one ends with this advice.
 Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std::span<const Tensor> saved,
-              BackwardFunction backward);
+              BackwardFunction backward, const char* once = nullptr);
 inline Tensor record(const char* op, Tensor output, std::initializer_list<Tensor> inputs,
-                     std::initializer_list<Tensor> saved, BackwardFunction backward) {
+                     std::initializer_list<Tensor> saved, BackwardFunction backward, const char* once = nullptr) {
   return record(op, std::move(output), std::span(inputs.begin(), inputs.size()), std::span(saved.begin(), saved.size()),
-                std::move(backward));
+                std::move(backward), once);
 }
 
 /// Adds the gradients of all leaves that `output` depends on to their grad().

@@ -117,6 +117,11 @@ Tensor squeeze(const Tensor& x, int64_t axis) {
 
 Tensor unsqueeze(const Tensor& x, int64_t axis) { return reshape(x, x.shape().insert(axis, 1).sizes()); }
 
+Tensor contiguous(const Tensor& x) {
+  if (x.is_contiguous()) return x;
+  return record("contiguous", x.clone(), {x}, {}, [](const Upstream& up) -> Gradients { return {up.grad}; });
+}
+
 Tensor cast(const Tensor& x, DType dtype) {
   check<TypeError>(!x.requires_grad() || is_floating(dtype), "[cast] a tensor of {} that requires a gradient cannot become {}",
                    x.dtype(), dtype);

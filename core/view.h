@@ -28,6 +28,9 @@ Tensor expand(const Tensor& x, const Shape& shape);
 Tensor squeeze(const Tensor& x, int64_t axis);
 Tensor unsqueeze(const Tensor& x, int64_t axis);
 
+/// x's elements, dense in row-major order: x itself if they are so already, else a copy.
+Tensor contiguous(const Tensor& x);
+
 /// x in another floating dtype, rounded to nearest even: a copy. Throws TypeError if x requires a gradient and dtype is
 /// an integer.
 Tensor cast(const Tensor& x, DType dtype);
