@@ -1,0 +1,36 @@
+#include "tapehead/ops/softmax.h"
+
+#include "tapehead/backends/backend.h"
+#include "tapehead/ops/rows.h"
+
+namespace tapehead {
+
+// Along the last axis.
+static Tensor apply(const char* name, const Tensor& x, bool log) {
+  Tensor y(x.shape(), x.dtype(), x.device());
+  Tensor rows = as_rows(y);
+  backend(x).softmax(as_rows(x), log, rows);
+  return record(name, y, {x}, {y}, [log](const Upstream& up) -> Gradients {
+    Tensor gx(up.grad.shape(), up.grad.dtype(), up.grad.device());
+    Tensor gradient_rows = as_rows(gx);
+    backend(gx).softmax_backward(as_rows(up.saved(0)), as_rows(up.grad), log, gradient_rows);
+    return {gx};
+  });
+}
+
+static Tensor apply(const char* name, const Tensor& x, int64_t axis, bool log) {
+  check<TypeError>(is_floating(x.dtype()), "[{}] takes a floating tensor, not {}", name, x.dtype());
+  check<ValueError>(axis >= -x.dim() && axis < x.dim(), "[{}] axis {} is out of range for shape {}", name,
+                    axis, x.shape());
+  if (x.shape().normalize_axis(axis) == x.dim() - 1) return apply(name, x, log);
+  return transpose(apply(name, transpose(x, axis, -1), log), axis, -1);
+}
+
+Tensor softmax(const Tensor& x, int64_t axis) {
+  return apply("softmax", x, axis, false);
+}
+Tensor log_softmax(const Tensor& x, int64_t axis) {
+  return apply("log_softmax", x, axis, true);
+}
+
+}  // namespace tapehead
