@@ -1,0 +1,17 @@
+// Tensors of random numbers, the same on every device: they depend on the generator alone, which moves on.
+#pragma once
+
+#include "tapehead/core/random.h"
+#include "tapehead/core/tensor.h"
+
+namespace tapehead {
+
+/// Uniform in [low, high). Throws TypeError for integer dtypes.
+Tensor random_uniform(const Shape& shape, double low, double high, Generator& generator,
+                      DType dtype = DType::f32, Device device = {});
+
+/// Normal, by Box and Muller (1958). Throws TypeError for integer dtypes.
+Tensor random_normal(const Shape& shape, double mean, double deviation, Generator& generator,
+                     DType dtype = DType::f32, Device device = {});
+
+}  // namespace tapehead
