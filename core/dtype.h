@@ -40,12 +40,20 @@ double epsilon(DType t);
 
 template <class T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, double>) return DType::f64;
-  if constexpr (std::is_same_v<T, float>) return DType::f32;
-  if constexpr (std::is_same_v<T, f16>) return DType::f16;
-  if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
-  if constexpr (std::is_same_v<T, int64_t>) return DType::i64;
-  if constexpr (std::is_same_v<T, int32_t>) return DType::i32;
+  if constexpr (std::is_same_v<T, double>) {
+    return DType::f64;
+  } else if constexpr (std::is_same_v<T, float>) {
+    return DType::f32;
+  } else if constexpr (std::is_same_v<T, f16>) {
+    return DType::f16;
+  } else if constexpr (std::is_same_v<T, bf16>) {
+    return DType::bf16;
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return DType::i64;
+  } else {
+    static_assert(std::is_same_v<T, int32_t>, "not an element type");
+    return DType::i32;
+  }
 }
 
 /// The type that arithmetic on T happens in: float for the 16-bit formats, else T itself.

@@ -22,6 +22,8 @@ class Storage {
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   Device device() const { return block_.device(); }
+  /// Whether others may know these bytes: they were not allocated here.
+  bool is_foreign() const { return owner_ != nullptr; }
 
   /// Counts the writes, views' included. A tensor saved for backward remembers it, and backward compares.
   int64_t version() const { return version_.load(std::memory_order_relaxed); }

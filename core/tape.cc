@@ -191,7 +191,8 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
     Tensor total = found == pending.end() ? Tensor() : std::move(found->second);
     if (found != pending.end()) pending.erase(found);
     if (total.defined()) {
-      for (const auto& hook : slot->hooks) {
+      const auto hooks = slot->hooks;  // a hook may register another
+      for (const auto& hook : hooks) {
         if (Tensor replaced = hook(total); replaced.defined()) {
           Tensor checked;
           accumulate_gradient("register_hook", *slot, std::move(replaced), checked, false);

@@ -132,7 +132,8 @@ bool will_record(std::initializer_list<Tensor> inputs);
 /// Every op ends here. Returns `output`; if will_record(inputs), output becomes the result of a new node that keeps
 /// `saved` (inputs, output, or anything else that backward reads) until it is used or dropped.
 /// `op` must outlive the node: a string literal. `output` must be a fresh tensor; views of inputs are fresh.
-/// `inputs` and `saved` may hold undefined tensors.
+/// `inputs` and `saved` may hold undefined tensors. `backward` captures no tensor that requires a gradient: it would own
+/// a part of the tape past this node (invariant 6); `saved` detaches.
 ///
 /// `once` is for a backward that hands on what it holds instead of a copy: it works one time, retain_graph or not, and
 /// the error of a second one ends with this advice.

@@ -44,9 +44,9 @@ Tensor Tensor::over(std::shared_ptr<Storage> storage, Shape shape, DType dtype, 
 }
 
 bool Tensor::is_contiguous() const {
+  if (numel() == 0) return true;
   int64_t expected = 1;
   for (int64_t i = dim(); i-- > 0;) {
-    if (size(i) == 0) return true;
     if (size(i) != 1 && strides()[static_cast<size_t>(i)] != expected) return false;
     expected *= size(i);
   }
@@ -129,9 +129,15 @@ void Tensor::fill(double value) {
 
 void Tensor::copy_from(const Tensor& x) {
   check_writable_in_place("copy_from");
-  broadcast_strides(x.shape(), x.strides(), shape());  // checks
+  check<ValueError>(broadcasts_to(x.shape(), shape()), "[copy_from] shape {} does not broadcast to {}", x.shape(), shape());
+  for (int64_t i = 0; i < dim(); ++i) {
+    check<ValueError>(size(i) <= 1 || strides()[static_cast<size_t>(i)] != 0,
+                      "[copy_from] the elements along axis {} of shape {} are one and the same: expanded tensors are not written",
+                      i, shape());
+  }
   bump_version();
-  device_runtime(device()).copy(x.to(device()), *this);
+  // What is read must not have been written.
+  device_runtime(device()).copy(x.storage() == storage() ? x.clone() : x.to(device()), *this);
 }
 
 Tensor& Tensor::set_requires_grad(bool wanted) {
@@ -154,9 +160,14 @@ Tensor Tensor::grad() const { return slot() ? slot()->gradient : Tensor(); }
 
 void Tensor::set_grad(Tensor gradient) {
   check<RuntimeError>(requires_grad(), "[set_grad] a tensor of shape {} does not require a gradient", shape());
-  check<ValueError>(!gradient.defined() || (gradient.shape() == shape() && gradient.dtype() == dtype()),
-                    "[set_grad] the gradient of a tensor of shape {} and dtype {} has the same shape and dtype", shape(), dtype());
-  slot()->gradient = std::move(gradient);
+  if (!gradient.defined()) {
+    slot()->gradient = {};
+    return;
+  }
+  check<ValueError>(gradient.shape() == shape() && gradient.dtype() == dtype() && gradient.device() == device(),
+                    "[set_grad] a gradient of shape {} of {} on {} for a tensor of shape {} of {} on {}: they are the same",
+                    gradient.shape(), gradient.dtype(), gradient.device(), shape(), dtype(), device());
+  slot()->gradient = gradient.detach();
 }
 
 void Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) {

@@ -94,7 +94,8 @@ class Tensor {
   /// A dense copy on another device; itself detached if it is there.
   Tensor to(Device device) const;
 
-  /// Overwrites all elements; x broadcasts. In place: the version counts up. Throws ValueError on shapes.
+  /// Overwrites all elements; x broadcasts, and may share elements with this tensor. In place: the version counts up.
+  /// Throws ValueError on shapes, and if elements of this tensor are one and the same (it was expanded).
   /// Throws RuntimeError while grad mode is on and this tensor requires a gradient.
   void fill(double value);
   void copy_from(const Tensor& x);
@@ -103,8 +104,10 @@ class Tensor {
   void bump_version() { impl_->storage->bump_version(); }
   const std::shared_ptr<Storage>& storage() const { return impl_->storage; }
 
-  /// Whether no other handle and no view shares these elements.
-  bool is_exclusive() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
+  /// Whether no other handle, no view and no owner outside shares these elements.
+  bool is_exclusive() const {
+    return impl_.use_count() == 1 && impl_->storage.use_count() == 1 && !impl_->storage->is_foreign();
+  }
 
   /// Whether backward brings a gradient here: a leaf that asked for one, or a result that depends on such a leaf.
   bool requires_grad() const { return impl_->slot != nullptr; }
@@ -113,7 +116,8 @@ class Tensor {
   Tensor& set_requires_grad(bool wanted = true);
   /// The gradient accumulated so far, undefined before the first backward. Of leaves only.
   Tensor grad() const;
-  /// Replaces the accumulated gradient; undefined clears it. Throws ValueError on another shape or dtype.
+  /// Replaces the accumulated gradient; undefined clears it. Throws ValueError on another shape, dtype or device,
+  /// RuntimeError unless this tensor requires a gradient.
   void set_grad(Tensor gradient);
   /// Calls `hook` with the whole gradient of this tensor whenever backward has summed it; a defined result replaces it.
   /// Throws RuntimeError unless this tensor requires a gradient.

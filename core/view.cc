@@ -33,6 +33,10 @@ static bool strides_for(const Tensor& x, const Shape& shape, Strides& result) {
 
 Tensor reshape(const Tensor& x, std::vector<int64_t> sizes) {
   const auto unknown = std::find(sizes.begin(), sizes.end(), -1);
+  for (auto s = sizes.begin(); s != sizes.end(); ++s) {
+    check<ValueError>(*s >= 0 || s == unknown, "[reshape] sizes ({}) for shape {}: they are >= 0, and one may be -1",
+                      fmt::join(sizes, ", "), x.shape());
+  }
   if (unknown != sizes.end()) {
     *unknown = 1;
     const int64_t known = Shape(sizes).numel();
@@ -76,9 +80,10 @@ Tensor transpose(const Tensor& x, int64_t a, int64_t b) {
 static Tensor slice_alias(const Tensor& x, int64_t axis, int64_t begin, int64_t count, int64_t step) {
   Strides strides = x.strides();
   int64_t& stride = strides[static_cast<size_t>(axis)];
-  const int64_t offset = x.offset() + (count > 0 ? begin * stride : 0);
-  stride *= step;
-  return x.alias(x.shape().with(axis, count), std::move(strides), offset);
+  const Shape shape = x.shape().with(axis, count);
+  const int64_t offset = x.offset() + (shape.numel() > 0 ? begin * stride : 0);
+  if (count > 1) stride *= step;
+  return x.alias(shape, std::move(strides), offset);
 }
 
 Tensor slice(const Tensor& x, int64_t axis, int64_t begin, int64_t end, int64_t step) {
@@ -87,7 +92,7 @@ Tensor slice(const Tensor& x, int64_t axis, int64_t begin, int64_t end, int64_t 
   const int64_t size = x.size(axis);
   begin = std::clamp(begin < 0 ? begin + size : begin, int64_t{0}, size);
   end = std::clamp(end < 0 ? end + size : end, begin, size);
-  const int64_t count = (end - begin + step - 1) / step;
+  const int64_t count = end == begin ? 0 : (end - begin - 1) / step + 1;
   return record("slice", slice_alias(x, axis, begin, count, step), {x}, {}, [=, from = x.shape()](const Upstream& up) -> Gradients {
     Tensor gx = Tensor::zeros(from, up.grad.dtype(), up.grad.device());
     slice_alias(gx, axis, begin, count, step).copy_from(up.grad);
@@ -105,6 +110,7 @@ Tensor select(const Tensor& x, int64_t axis, int64_t index) {
 }
 
 Tensor expand(const Tensor& x, const Shape& shape) {
+  check<ValueError>(broadcasts_to(x.shape(), shape), "[expand] shape {} does not broadcast to {}", x.shape(), shape);
   return record("expand", x.alias(shape, broadcast_strides(x.shape(), x.strides(), shape), x.offset()), {x}, {},
                 // accumulate_gradient sums over what was broadcast.
                 [](const Upstream& up) -> Gradients { return {up.grad}; });
