@@ -35,7 +35,7 @@ Code compile_rule() {
   int error = 0;
   PCRE2_SIZE where = 0;
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(kRule), PCRE2_ZERO_TERMINATED,
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &where, nullptr));
+                          PCRE2_UTF | PCRE2_ANCHORED, &error, &where, nullptr));
   check<SystemError>(code != nullptr, "[tokenizer] the PCRE2 library does not take the splitting rule: {}",
                      pcre2_message(error));
   // Where the machine forbids run-time code this fails, and matching is interpreted: slower, no different.

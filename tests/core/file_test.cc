@@ -8,6 +8,8 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -149,6 +151,25 @@ TEST_F(FileTest, AFolderInTheFilesPlaceIsASystemErrorAndNothingIsLeft) {
   EXPECT_THAT([&] { write_file_atomically(path_, "x"); },
               ThrowsMessage<SystemError>(AllOf(HasSubstr(path_), HasSubstr("directory"))));
   EXPECT_THAT(names(), ElementsAre("file"));
+}
+
+TEST_F(FileTest, OfTwoOpenAtOnceTheLastCommittedStays) {
+  AtomicFile one(path_);
+  AtomicFile two(path_);
+  one.write("one");
+  two.write("two");
+  two.commit();
+  one.commit();
+  EXPECT_EQ(read_file(path_), "one");
+  EXPECT_THAT(names(), ElementsAre("file"));
+}
+
+TEST_F(FileTest, WhatACrashedProcessOfTheSameNumberLeftIsNotWrittenInto) {
+  for (int i = 0; i < 1000; ++i) {
+    std::ofstream(path_ + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(i)) << "left over";
+  }
+  write_file_atomically(path_, "new");
+  EXPECT_EQ(read_file(path_), "new");
 }
 
 TEST_F(FileTest, WritersOfOnePathDoNotMix) {

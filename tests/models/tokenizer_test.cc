@@ -59,6 +59,13 @@ TEST(Pretokenizer, CutsByGpt2sRule) {
       ElementsAre("We", "'ve", " 2", " dogs", ",", " ", " they", "'ll", " bark", "!", "\n", "\n", "Yes"));
 }
 
+TEST(Pretokenizer, WhiteSpaceIsUnicodesAndNotPcre2s) {
+  // U+180E was white space before Unicode 6.3; the control characters 1C to 1F are to some libraries.
+  EXPECT_THAT(pieces_of(" \u180E"), ElementsAre(" \u180E"));
+  EXPECT_THAT(pieces_of(" \x1C!"), ElementsAre(" \x1C!"));
+  EXPECT_THAT(pieces_of("\u0085\u3000x"), ElementsAre("\u0085", "\u3000", "x"));
+}
+
 TEST(Pretokenizer, InvalidUtf8IsPiecesOfOneByteAndSpoilsNothingAround) {
   EXPECT_THAT(pieces_of("ab\xFF\xC3 caf\xC3\xA9\xE2\x82"),
               ElementsAre("ab", "\xFF", "\xC3", " caf\xC3\xA9", "\xE2", "\x82"));
@@ -320,8 +327,8 @@ TEST_F(TokenizerFiles, LoadRefusesAVocabularyThatCannotEncodeEveryByte) {
 }
 
 TEST_F(TokenizerFiles, LoadRefusesTokensThatAreNoBytes) {
-  write_vocab([](auto& vocab) { vocab["\u65e5"] = 400; });
-  expect_load_error({vocab_, "\u65e5"});
+  write_vocab([](auto& vocab) { vocab["\u4000a"] = 400; });
+  expect_load_error({vocab_, "\u4000a"});
 }
 
 TEST_F(TokenizerFiles, LoadRefusesAVocabularyWithoutEndOfText) {
@@ -345,7 +352,8 @@ TEST_F(TokenizerFiles, LoadSaysWhichLineOfTheMergesIsWrong) {
 
 TEST_F(TokenizerFiles, SaveReportsWhatTheMachineRefuses) {
   EXPECT_THAT([&] { small_tokenizer().save(vocab_ + "/below-a-file"); },
-              ThrowsMessage<SystemError>(AllOf(HasSubstr(vocab_), HasSubstr("Not a directory"))));
+              ThrowsMessage<SystemError>(
+                  AllOf(HasSubstr("make the folder " + vocab_), HasSubstr("Not a directory"))));
 }
 
 }  // namespace
