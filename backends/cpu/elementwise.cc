@@ -1,120 +1,242 @@
 // Elementwise arithmetic, activations and dropout.
+
+// clang-format off: the order matters (simd.h).
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/elementwise.cc"
+#include <hwy/foreach_target.h>
+
+#include "tapehead/backends/cpu/simd.h"
+#include "tapehead/backends/cpu/simd_math-inl.h"
+// clang-format on
+
 #include <cmath>
-#include <numbers>
 
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/nd_loop.h"
 
-namespace tapehead {
+// ---- Activations on dense float or double, for each instruction set
 
-// gelu_tanh's constants: sqrt(2/π), and that of the cubic term.
-constexpr double kGeluScale = 0.79788456080286535588;
+HWY_BEFORE_NAMESPACE();
+namespace tapehead::HWY_NAMESPACE {
+
+// gelu_tanh(x) = x · σ(2u), since (1 + tanh u) / 2 = σ(2u); 2u = kGeluScale · (x + kGeluCubic · x³).
+constexpr double kGeluScale = 1.5957691216057307118;  // 2 · sqrt(2/π)
 constexpr double kGeluCubic = 0.044715;
 
-template <class W>
-static W apply(Unary op, W x) {
+// d / dx of x · σ(u) where u' = inner.
+template <class D, class V = hn::Vec<D>>
+V GateDerivative(D d, V x, V u, V inner) {
+  V slope;
+  const V gate = Sigmoid(d, u, slope);
+  return hn::MulAdd(hn::Mul(x, inner), slope, gate);
+}
+
+template <Unary op, class D, class V = hn::Vec<D>>
+V Apply(D d, V x) {
+  using T = hn::TFromD<D>;
+  V unused;
+  if constexpr (op == Unary::neg) return hn::Neg(x);
+  if constexpr (op == Unary::exp) return Exp(d, x);
+  if constexpr (op == Unary::log) {
+    HWY_ALIGN T lanes[hn::MaxLanes(d)];
+    hn::Store(x, d, lanes);
+    for (T& v : lanes) v = std::log(v);
+    return hn::Load(d, lanes);
+  }
+  if constexpr (op == Unary::tanh) return Tanh(d, x);
+  if constexpr (op == Unary::sqrt) return hn::Sqrt(x);
+  if constexpr (op == Unary::relu)
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Zero(d), x);  // keeps NaN
+  if constexpr (op == Unary::gelu) return hn::Mul(x, NormalCdf(d, x, unused));
+  if constexpr (op == Unary::gelu_tanh) {
+    const V cubic = hn::MulAdd(hn::Mul(x, x), hn::Set(d, static_cast<T>(kGeluCubic)), hn::Set(d, T{1}));
+    return hn::Mul(x, Sigmoid(d, hn::Mul(hn::Mul(x, hn::Set(d, static_cast<T>(kGeluScale))), cubic), unused));
+  }
+  if constexpr (op == Unary::silu) return hn::Mul(x, Sigmoid(d, x, unused));
+}
+
+// From y where derivative_uses_result(op), else from x.
+template <Unary op, class D, class V = hn::Vec<D>>
+V Derivative(D d, V s) {
+  using T = hn::TFromD<D>;
+  const V one = hn::Set(d, T{1});
+  if constexpr (op == Unary::neg) return hn::Set(d, T{-1});
+  if constexpr (op == Unary::exp) return s;
+  if constexpr (op == Unary::log) return hn::Div(one, s);
+  if constexpr (op == Unary::tanh) return hn::NegMulAdd(s, s, one);
+  if constexpr (op == Unary::sqrt) return hn::Div(hn::Set(d, T{0.5}), s);
+  if constexpr (op == Unary::relu) return hn::IfThenElseZero(hn::Gt(s, hn::Zero(d)), one);
+  // Beyond these bounds the derivatives are 0 and 1, also where a power of x would overflow.
+  if constexpr (op == Unary::gelu) {
+    V density;
+    const V x = Clamp(d, s, -40, 40);
+    const V cdf = NormalCdf(d, x, density);
+    return hn::MulAdd(x, density, cdf);
+  }
+  if constexpr (op == Unary::gelu_tanh) {
+    const V x = Clamp(d, s, -32, 32), square = hn::Mul(x, x);
+    const V scale = hn::Set(d, static_cast<T>(kGeluScale));
+    const V u = hn::Mul(hn::Mul(x, scale), hn::MulAdd(square, hn::Set(d, static_cast<T>(kGeluCubic)), one));
+    const V inner = hn::Mul(scale, hn::MulAdd(square, hn::Set(d, static_cast<T>(3 * kGeluCubic)), one));
+    return GateDerivative(d, x, u, inner);
+  }
+  if constexpr (op == Unary::silu) {
+    const V x = Clamp(d, s, -800, 800);
+    return GateDerivative(d, x, x, one);
+  }
+}
+
+// y = op(x), or with gy: y = gy · op'(x).
+template <Unary op, class T>
+void MapUnary(int64_t n, T* y, const T* x, const T* gy) {
+  const hn::ScalableTag<T> d;
+  if (gy) {
+    Map(
+        d, n, y, [&](auto s, auto g) HWY_ATTR { return hn::Mul(g, Derivative<op>(d, s)); }, x, gy);
+  } else {
+    Map(
+        d, n, y, [&](auto v) HWY_ATTR { return Apply<op>(d, v); }, x);
+  }
+}
+
+template <class T>
+void MapUnary(Unary op, int64_t n, T* y, const T* x, const T* gy) {
   switch (op) {
     case Unary::neg:
-      return -x;
+      return MapUnary<Unary::neg>(n, y, x, gy);
     case Unary::exp:
-      return std::exp(x);
+      return MapUnary<Unary::exp>(n, y, x, gy);
     case Unary::log:
-      return std::log(x);
+      return MapUnary<Unary::log>(n, y, x, gy);
     case Unary::tanh:
-      return std::tanh(x);
+      return MapUnary<Unary::tanh>(n, y, x, gy);
     case Unary::sqrt:
-      return std::sqrt(x);
+      return MapUnary<Unary::sqrt>(n, y, x, gy);
     case Unary::relu:
-      return x < 0 ? 0 : x;  // keeps NaN
+      return MapUnary<Unary::relu>(n, y, x, gy);
     case Unary::gelu:
-      return x / 2 * (1 + std::erf(x * std::numbers::sqrt2_v<W> / 2));
+      return MapUnary<Unary::gelu>(n, y, x, gy);
     case Unary::gelu_tanh:
-      return x / 2 * (1 + std::tanh(W(kGeluScale) * (x + W(kGeluCubic) * x * x * x)));
+      return MapUnary<Unary::gelu_tanh>(n, y, x, gy);
     case Unary::silu:
-      return x / (1 + std::exp(-x));
+      return MapUnary<Unary::silu>(n, y, x, gy);
   }
-  return x;
 }
 
-// The derivative, from y where derivative_uses_result(op), else from x.
-template <class W>
-static W derivative(Unary op, W s) {
-  switch (op) {
-    case Unary::neg:
-      return -1;
-    case Unary::exp:
-      return s;
-    case Unary::log:
-      return 1 / s;
-    case Unary::tanh:
-      return 1 - s * s;
-    case Unary::sqrt:
-      return 1 / (2 * s);
-    case Unary::relu:
-      return s > 0 ? 1 : 0;
-    case Unary::gelu: {
-      const W density = std::exp(-s * s / 2) * (std::numbers::sqrt2_v<W> * std::numbers::inv_sqrtpi_v<W> / 2);
-      return (1 + std::erf(s * std::numbers::sqrt2_v<W> / 2)) / 2 + s * density;
-    }
-    case Unary::gelu_tanh: {
-      const W t = std::tanh(W(kGeluScale) * (s + W(kGeluCubic) * s * s * s));
-      return (1 + t) / 2 + s / 2 * (1 - t * t) * W(kGeluScale) * (1 + 3 * W(kGeluCubic) * s * s);
-    }
-    case Unary::silu: {
-      const W sigmoid = 1 / (1 + std::exp(-s));
-      return sigmoid * (1 + s * (1 - sigmoid));
-    }
-  }
-  return s;
+void UnaryF32(Unary op, int64_t n, float* y, const float* x, const float* gy) {
+  MapUnary(op, n, y, x, gy);
+}
+void UnaryF64(Unary op, int64_t n, double* y, const double* x, const double* gy) {
+  MapUnary(op, n, y, x, gy);
 }
 
-void CpuBackend::unary(Unary op, const Tensor& x, Tensor& y) {
-  const NdLoop<2> loop(y.shape(), {y.strides(), x.strides()});
-  const auto [sy, sx] = loop.steps();
-  visit_floating(y.dtype(), "unary", [&, sy = sy, sx = sx]<class T>(std::type_identity<T>) {
+}  // namespace tapehead::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+// ---- Any dtype and strides
+
+#if HWY_ONCE
+namespace tapehead {
+
+HWY_EXPORT(UnaryF32);
+HWY_EXPORT(UnaryF64);
+
+static void map_unary(Unary op, int64_t n, float* y, const float* x, const float* gy) {
+  HWY_DYNAMIC_DISPATCH(UnaryF32)(op, n, y, x, gy);
+}
+
+static void map_unary(Unary op, int64_t n, double* y, const double* x, const double* gy) {
+  HWY_DYNAMIC_DISPATCH(UnaryF64)(op, n, y, x, gy);
+}
+
+// Dense elements in the arithmetic's type: those at p themselves where they are so already, else copied to
+// `block`.
+template <class T>
+static const wide_t<T>* gather(const T* p, int64_t step, int64_t n, wide_t<T>* block) {
+  if constexpr (std::is_same_v<T, wide_t<T>>) {
+    if (step == 1) return p;
+  }
+  for (int64_t i = 0; i < n; ++i) block[i] = static_cast<wide_t<T>>(p[i * step]);
+  return block;
+}
+
+// y = op(x), or where gy is defined: y = gy · op'(x).
+static void run_unary(Unary op, const Tensor& x, const Tensor& gy, Tensor& y) {
+  constexpr int64_t kBlock = 512;
+  const NdLoop<3> loop(y.shape(), {y.strides(), x.strides(), gy.defined() ? gy.strides() : x.strides()});
+  const auto [sy, sx, sg] = loop.steps();
+  visit_floating(y.dtype(), "unary", [&, sy = sy, sx = sx, sg = sg]<class T>(std::type_identity<T>) {
+    using W = wide_t<T>;
     const T* px = x.data<T>();
+    const T* pg = gy.defined() ? gy.data<T>() : nullptr;
     T* py = y.mutable_data<T>();
-    loop.run([&](const auto& at, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) {
-        py[at[0] + i * sy] = static_cast<T>(apply(op, static_cast<wide_t<T>>(px[at[1] + i * sx])));
+    loop.run([&](const auto& at, int64_t count) {
+      W blocks[3][kBlock];
+      for (int64_t begin = 0; begin < count; begin += kBlock) {
+        const int64_t n = std::min(kBlock, count - begin);
+        const W* from = gather(px + at[1] + begin * sx, sx, n, blocks[1]);
+        const W* up = pg ? gather(pg + at[2] + begin * sg, sg, n, blocks[2]) : nullptr;
+        T* to = py + at[0] + begin * sy;
+        if constexpr (std::is_same_v<T, W>) {
+          if (sy == 1) {
+            map_unary(op, n, to, from, up);
+            continue;
+          }
+        }
+        map_unary(op, n, blocks[0], from, up);
+        for (int64_t i = 0; i < n; ++i) to[i * sy] = static_cast<T>(blocks[0][i]);
       }
     });
   });
 }
 
+void CpuBackend::unary(Unary op, const Tensor& x, Tensor& y) {
+  run_unary(op, x, {}, y);
+}
+
 void CpuBackend::unary_backward(Unary op, const Tensor& saved, const Tensor& gy, Tensor& gx) {
-  const NdLoop<3> loop(gx.shape(), {gx.strides(), saved.strides(), gy.strides()});
-  const auto s = loop.steps();
-  visit_floating(gx.dtype(), "unary_backward", [&]<class T>(std::type_identity<T>) {
-    const T* ps = saved.data<T>();
-    const T* pg = gy.data<T>();
-    T* out = gx.mutable_data<T>();
+  run_unary(op, saved, gy, gx);
+}
+
+// y = f(a, b), with plain loops that the compiler vectorises for the layouts that matter.
+template <class F>
+static void run_binary(const Tensor& a, const Tensor& b, Tensor& y, F f) {
+  const NdLoop<3> loop(y.shape(), {y.strides(), broadcast_strides(a.shape(), a.strides(), y.shape()),
+                                   broadcast_strides(b.shape(), b.strides(), y.shape())});
+  const auto [sy, sa, sb] = loop.steps();
+  visit_floating(y.dtype(), "binary", [&, sy = sy, sa = sa, sb = sb]<class T>(std::type_identity<T>) {
+    using W = wide_t<T>;
+    const T* pa = a.data<T>();
+    const T* pb = b.data<T>();
+    T* py = y.mutable_data<T>();
+    const auto op = [f](T u, T v) { return static_cast<T>(f(static_cast<W>(u), static_cast<W>(v))); };
     loop.run([&](const auto& at, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) {
-        const auto d = derivative(op, static_cast<wide_t<T>>(ps[at[1] + i * s[1]]));
-        out[at[0] + i * s[0]] = static_cast<T>(static_cast<wide_t<T>>(pg[at[2] + i * s[2]]) * d);
+      T* to = py + at[0];
+      const T* u = pa + at[1];
+      const T* v = pb + at[2];
+      if (sy == 1 && sa == 1 && sb == 1) {
+        for (int64_t i = 0; i < n; ++i) to[i] = op(u[i], v[i]);
+      } else if (sy == 1 && sa == 1 && sb == 0) {
+        const T number = *v;
+        for (int64_t i = 0; i < n; ++i) to[i] = op(u[i], number);
+      } else {
+        for (int64_t i = 0; i < n; ++i) to[i * sy] = op(u[i * sa], v[i * sb]);
       }
     });
   });
 }
 
 void CpuBackend::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& y) {
-  const NdLoop<3> loop(y.shape(), {y.strides(), broadcast_strides(a.shape(), a.strides(), y.shape()),
-                                   broadcast_strides(b.shape(), b.strides(), y.shape())});
-  const auto s = loop.steps();
-  visit_floating(y.dtype(), "binary", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const T* pa = a.data<T>();
-    const T* pb = b.data<T>();
-    T* py = y.mutable_data<T>();
-    loop.run([&](const auto& at, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) {
-        const W u = static_cast<W>(pa[at[1] + i * s[1]]), v = static_cast<W>(pb[at[2] + i * s[2]]);
-        const W r = op == Binary::add ? u + v : op == Binary::sub ? u - v : op == Binary::mul ? u * v : u / v;
-        py[at[0] + i * s[0]] = static_cast<T>(r);
-      }
-    });
-  });
+  switch (op) {
+    case Binary::add:
+      return run_binary(a, b, y, [](auto u, auto v) { return u + v; });
+    case Binary::sub:
+      return run_binary(a, b, y, [](auto u, auto v) { return u - v; });
+    case Binary::mul:
+      return run_binary(a, b, y, [](auto u, auto v) { return u * v; });
+    case Binary::div:
+      return run_binary(a, b, y, [](auto u, auto v) { return u / v; });
+  }
 }
 
 void CpuBackend::dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) {
@@ -138,3 +260,4 @@ void CpuBackend::dropout(const Tensor& x, double p, uint64_t seed, uint64_t firs
 }
 
 }  // namespace tapehead
+#endif  // HWY_ONCE

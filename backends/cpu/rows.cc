@@ -1,149 +1,320 @@
 // Softmax and layer norm, row by row.
+
+// clang-format off: the order matters (simd.h).
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/rows.cc"
+#include <hwy/foreach_target.h>
+
+#include "tapehead/backends/cpu/simd.h"
+#include "tapehead/backends/cpu/simd_math-inl.h"
+// clang-format on
+
 #include <cmath>
-#include <limits>
-#include <vector>
 
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/parallel.h"
 
-namespace tapehead {
+// ---- Kernels on float or double, for each instruction set
 
-// Calls f(row) for all rows, each of `columns` elements.
+HWY_BEFORE_NAMESPACE();
+namespace tapehead::HWY_NAMESPACE {
+
+template <class T>
+const T* data_or_null(const Tensor& x) {
+  return x.defined() ? x.data<T>() : nullptr;
+}
+
+template <class T>
+T* mutable_data_or_null(Tensor& x) {
+  return x.defined() ? x.mutable_data<T>() : nullptr;
+}
+
+// Calls f(r) for all rows of (R, C), in parallel; never where there are no columns.
 template <class F>
-static void for_rows(const Tensor& x, F&& f) {
+void for_rows(const Tensor& x, F&& f) {
   const int64_t rows = x.size(0), columns = x.size(1);
   if (columns == 0) return;
-  parallel_for(rows, std::max<int64_t>(1, kGrain / columns), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, (kGrain + columns - 1) / columns, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t r = begin; r < end; ++r) f(r);
   });
 }
 
-void CpuBackend::softmax(const Tensor& x, bool log, Tensor& y) {
-  visit_floating(x.dtype(), "softmax", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const int64_t columns = x.size(1);
-    const T* in = x.data<T>();
-    T* out = y.mutable_data<T>();
-    for_rows(x, [&](int64_t r) {
-      const T* row = in + r * columns;
-      T* to = out + r * columns;
-      W largest = -std::numeric_limits<W>::infinity();
-      for (int64_t c = 0; c < columns; ++c) {
-        const W v = static_cast<W>(row[c]);
-        if (!(v <= largest)) largest = v;
-      }
-      W sum = 0;
-      for (int64_t c = 0; c < columns; ++c) sum += std::exp(static_cast<W>(row[c]) - largest);
-      for (int64_t c = 0; c < columns; ++c) {
-        const W d = static_cast<W>(row[c]) - largest;
-        to[c] = static_cast<T>(log ? d - std::log(sum) : std::exp(d) / sum);
-      }
-    });
+template <class T>
+void SoftmaxRows(const Tensor& x, bool log, Tensor& y) {
+  const int64_t columns = x.size(1);
+  const T* px = x.data<T>();
+  T* py = y.mutable_data<T>();
+  for_rows(x, [=](int64_t r) HWY_ATTR {
+    const hn::ScalableTag<T> d;
+    const T* in = px + r * columns;
+    T* out = py + r * columns;
+    const auto largest = hn::Set(d, Largest(d, columns, in));
+    const auto shifted_exp = [&](auto v) HWY_ATTR { return Exp(d, hn::Sub(v, largest)); };
+    if (log) {
+      const auto log_sum = hn::Set(d, static_cast<T>(std::log(Sum(d, columns, shifted_exp, in))));
+      Map(
+          d, columns, out, [&](auto v) HWY_ATTR { return hn::Sub(hn::Sub(v, largest), log_sum); }, in);
+    } else {
+      const auto scale = hn::Set(d, static_cast<T>(1 / MapSum(d, columns, out, shifted_exp, in)));
+      Map(
+          d, columns, out, [&](auto e) HWY_ATTR { return hn::Mul(e, scale); }, out);
+    }
   });
 }
 
-void CpuBackend::softmax_backward(const Tensor& y, const Tensor& gy, bool log, Tensor& gx) {
-  visit_floating(y.dtype(), "softmax_backward", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const int64_t columns = y.size(1);
-    const T* py = y.data<T>();
-    const T* pg = gy.data<T>();
-    T* out = gx.mutable_data<T>();
-    for_rows(y, [&](int64_t r) {
-      const T* yr = py + r * columns;
-      const T* gr = pg + r * columns;
-      T* to = out + r * columns;
-      W sum = 0;
-      for (int64_t c = 0; c < columns; ++c)
-        sum += log ? static_cast<W>(gr[c]) : static_cast<W>(gr[c]) * static_cast<W>(yr[c]);
-      for (int64_t c = 0; c < columns; ++c) {
-        const W g = static_cast<W>(gr[c]), v = static_cast<W>(yr[c]);
-        to[c] = static_cast<T>(log ? g - std::exp(v) * sum : v * (g - sum));
-      }
-    });
+// softmax: gx = y · (gy - Σ gy · y); log_softmax: gx = gy - exp(y) · Σ gy.
+template <class T>
+void SoftmaxBackwardRows(const Tensor& y, const Tensor& gy, bool log, Tensor& gx) {
+  const int64_t columns = y.size(1);
+  const T* py = y.data<T>();
+  const T* pg = gy.data<T>();
+  T* px = gx.mutable_data<T>();
+  for_rows(y, [=](int64_t r) HWY_ATTR {
+    const hn::ScalableTag<T> d;
+    const T* result = py + r * columns;
+    const T* up = pg + r * columns;
+    T* out = px + r * columns;
+    if (log) {
+      const auto sum = hn::Set(d, static_cast<T>(Sum(
+                                      d, columns, [](auto g) HWY_ATTR { return g; }, up)));
+      Map(
+          d, columns, out, [&](auto v, auto g) HWY_ATTR { return hn::NegMulAdd(Exp(d, v), sum, g); }, result,
+          up);
+    } else {
+      const auto product = [](auto v, auto g) HWY_ATTR { return hn::Mul(v, g); };
+      const auto sum = hn::Set(d, static_cast<T>(Sum(d, columns, product, result, up)));
+      Map(
+          d, columns, out, [&](auto v, auto g) HWY_ATTR { return hn::Mul(v, hn::Sub(g, sum)); }, result, up);
+    }
   });
+}
+
+template <class T>
+void LayerNormRows(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon, Tensor& y,
+                   Tensor& mean, Tensor& rstd) {
+  const int64_t columns = x.size(1);
+  const T* px = x.data<T>();
+  const T* w = data_or_null<T>(weight);
+  const T* b = data_or_null<T>(bias);
+  T* py = y.mutable_data<T>();
+  T* means = mutable_data_or_null<T>(mean);
+  T* rstds = mutable_data_or_null<T>(rstd);
+  for_rows(x, [=](int64_t r) HWY_ATTR {
+    const hn::ScalableTag<T> d;
+    const T* in = px + r * columns;
+    T* out = py + r * columns;
+    const double count = static_cast<double>(columns);
+    const T m = static_cast<T>(Sum(
+                                   d, columns, [](auto v) HWY_ATTR { return v; }, in) /
+                               count);
+    const auto center = hn::Set(d, m);
+    const auto square = [&](auto v) HWY_ATTR {
+      const auto c = hn::Sub(v, center);
+      return hn::Mul(c, c);
+    };
+    const T s = static_cast<T>(1 / std::sqrt(Sum(d, columns, square, in) / count + epsilon));
+    const auto scale = hn::Set(d, s);
+    const auto normal = [&](auto v) HWY_ATTR { return hn::Mul(hn::Sub(v, center), scale); };
+    if (w && b) {
+      Map(
+          d, columns, out, [&](auto v, auto u, auto c) HWY_ATTR { return hn::MulAdd(normal(v), u, c); }, in,
+          w, b);
+    } else if (w) {
+      Map(
+          d, columns, out, [&](auto v, auto u) HWY_ATTR { return hn::Mul(normal(v), u); }, in, w);
+    } else if (b) {
+      Map(
+          d, columns, out, [&](auto v, auto c) HWY_ATTR { return hn::Add(normal(v), c); }, in, b);
+    } else {
+      Map(d, columns, out, normal, in);
+    }
+    if (means) means[r] = m;
+    if (rstds) rstds[r] = s;
+  });
+}
+
+// With x̂ = (x - mean) · rstd and g = gy · weight: gx = rstd · (g - mean(g) - x̂ · mean(g · x̂)).
+template <class T>
+void LayerNormInputGradient(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                            const Tensor& gy, Tensor& gx) {
+  const int64_t columns = x.size(1);
+  const T* px = x.data<T>();
+  const T* w = data_or_null<T>(weight);
+  const T* pg = gy.data<T>();
+  const T* means = mean.data<T>();
+  const T* rstds = rstd.data<T>();
+  T* pgx = gx.mutable_data<T>();
+  for_rows(x, [=](int64_t r) HWY_ATTR {
+    const hn::ScalableTag<T> d;
+    const T* in = px + r * columns;
+    const T* up = pg + r * columns;
+    T* g = pgx + r * columns;  // first holds g, then gx
+    const auto center = hn::Set(d, means[r]), scale = hn::Set(d, rstds[r]);
+    const auto normal = [&](auto v) HWY_ATTR { return hn::Mul(hn::Sub(v, center), scale); };
+    const double sum = w ? MapSum(
+                               d, columns, g, [](auto v, auto u) HWY_ATTR { return hn::Mul(v, u); }, up, w)
+                         : MapSum(
+                               d, columns, g, [](auto v) HWY_ATTR { return v; }, up);
+    const double dot = Sum(
+        d, columns, [&](auto v, auto u) HWY_ATTR { return hn::Mul(normal(v), u); }, in, g);
+    const auto mean_g = hn::Set(d, static_cast<T>(sum / static_cast<double>(columns)));
+    const auto mean_dot = hn::Set(d, static_cast<T>(dot / static_cast<double>(columns)));
+    Map(
+        d, columns, g,
+        [&](auto v, auto u)
+            HWY_ATTR { return hn::Mul(scale, hn::NegMulAdd(normal(v), mean_dot, hn::Sub(u, mean_g))); },
+        in, g);
+  });
+}
+
+// gweight = Σ_rows gy · x̂, gbias = Σ_rows gy: threads share the columns, so that every sum has one order.
+template <class T>
+void LayerNormParameterGradients(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& gy,
+                                 Tensor& gweight, Tensor& gbias) {
+  constexpr int64_t kRows = 32;  // summed in T; these sums are summed in f64
+  const int64_t rows = x.size(0), columns = x.size(1);
+  const T* px = x.data<T>();
+  const T* pg = gy.data<T>();
+  const T* means = mean.data<T>();
+  const T* rstds = rstd.data<T>();
+  Tensor totals = Tensor::zeros({2, columns}, DType::f64);
+  double* dots = totals.mutable_data<double>();
+  double* sums = dots + columns;
+  T* w = mutable_data_or_null<T>(gweight);
+  T* b = mutable_data_or_null<T>(gbias);
+  const hn::ScalableTag<T> d;
+  const int64_t step = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(rows, 1) / step);
+  parallel_for((columns + step - 1) / step, grain, [=](int64_t first, int64_t last) HWY_ATTR {
+    const int64_t end = std::min(columns, last * step);
+    for (int64_t top = 0; top < rows; top += kRows) {
+      const int64_t bottom = std::min(rows, top + kRows);
+      for (int64_t c = first * step; c < end; c += step) {
+        const int64_t width = std::min(step, columns - c);
+        const auto load = [=](const T* p)
+                              HWY_ATTR { return width == step ? hn::LoadU(d, p) : LoadTail(d, p, width); };
+        auto dot = hn::Zero(d), sum = hn::Zero(d);
+        for (int64_t r = top; r < bottom; ++r) {
+          const auto g = load(pg + r * columns + c);
+          const auto normal =
+              hn::Mul(hn::Sub(load(px + r * columns + c), hn::Set(d, means[r])), hn::Set(d, rstds[r]));
+          dot = hn::MulAdd(g, normal, dot);
+          sum = hn::Add(sum, g);
+        }
+        HWY_ALIGN T lanes[2][hn::MaxLanes(d)];
+        hn::Store(dot, d, lanes[0]);
+        hn::Store(sum, d, lanes[1]);
+        for (int64_t i = 0; i < width; ++i) {
+          dots[c + i] += static_cast<double>(lanes[0][i]);
+          sums[c + i] += static_cast<double>(lanes[1][i]);
+        }
+      }
+    }
+    for (int64_t c = first * step; c < end; ++c) {
+      if (w) w[c] = static_cast<T>(dots[c]);
+      if (b) b[c] = static_cast<T>(sums[c]);
+    }
+  });
+}
+
+template <class T>
+void LayerNormBackwardRows(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                           const Tensor& gy, Tensor& gx, Tensor& gweight, Tensor& gbias) {
+  if (gx.defined()) LayerNormInputGradient<T>(x, weight, mean, rstd, gy, gx);
+  if (gweight.defined() || gbias.defined()) LayerNormParameterGradients<T>(x, mean, rstd, gy, gweight, gbias);
+}
+
+// Calls f with float or double.
+template <class F>
+void visit_wide(DType t, F&& f) {
+  t == DType::f64 ? f(double()) : f(float());
+}
+
+void Softmax(const Tensor& x, bool log, Tensor& y) {
+  visit_wide(x.dtype(), [&]<class T>(T) { SoftmaxRows<T>(x, log, y); });
+}
+
+void SoftmaxBackward(const Tensor& y, const Tensor& gy, bool log, Tensor& gx) {
+  visit_wide(y.dtype(), [&]<class T>(T) { SoftmaxBackwardRows<T>(y, gy, log, gx); });
+}
+
+void LayerNorm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon, Tensor& y,
+               Tensor& mean, Tensor& rstd) {
+  visit_wide(x.dtype(), [&]<class T>(T) { LayerNormRows<T>(x, weight, bias, epsilon, y, mean, rstd); });
+}
+
+void LayerNormBackward(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                       const Tensor& gy, Tensor& gx, Tensor& gweight, Tensor& gbias) {
+  visit_wide(x.dtype(),
+             [&]<class T>(T) { LayerNormBackwardRows<T>(x, weight, mean, rstd, gy, gx, gweight, gbias); });
+}
+
+}  // namespace tapehead::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+// ---- The contract: 16-bit tensors go through f32 copies
+
+#if HWY_ONCE
+namespace tapehead {
+
+HWY_EXPORT(Softmax);
+HWY_EXPORT(SoftmaxBackward);
+HWY_EXPORT(LayerNorm);
+HWY_EXPORT(LayerNormBackward);
+
+static Tensor widened(const Tensor& x) {
+  return x.defined() ? x.to(DType::f32) : x;
+}
+
+static Tensor wide_output(const Tensor& y) {
+  return y.defined() ? Tensor(y.shape()) : y;
+}
+
+void CpuBackend::softmax(const Tensor& x, bool log, Tensor& y) {
+  if (is_half(x.dtype())) {
+    Tensor wide = wide_output(y);
+    softmax(widened(x), log, wide);
+    copy(wide, y);
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(Softmax)(x, log, y);
+}
+
+void CpuBackend::softmax_backward(const Tensor& y, const Tensor& gy, bool log, Tensor& gx) {
+  if (is_half(y.dtype())) {
+    Tensor wide = wide_output(gx);
+    softmax_backward(widened(y), widened(gy), log, wide);
+    copy(wide, gx);
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(SoftmaxBackward)(y, gy, log, gx);
 }
 
 void CpuBackend::layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
                             Tensor& y, Tensor& mean, Tensor& rstd) {
-  visit_floating(x.dtype(), "layer_norm", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const int64_t columns = x.size(1);
-    const T* in = x.data<T>();
-    const T* w = weight.defined() ? weight.data<T>() : nullptr;
-    const T* b = bias.defined() ? bias.data<T>() : nullptr;
-    T* out = y.mutable_data<T>();
-    W* means = mean.defined() ? mean.mutable_data<W>() : nullptr;
-    W* rstds = rstd.defined() ? rstd.mutable_data<W>() : nullptr;
-    for_rows(x, [&](int64_t r) {
-      const T* row = in + r * columns;
-      double sum = 0, squares = 0;
-      for (int64_t c = 0; c < columns; ++c) sum += static_cast<W>(row[c]);
-      const double m = sum / static_cast<double>(columns);
-      for (int64_t c = 0; c < columns; ++c)
-        squares += (static_cast<W>(row[c]) - m) * (static_cast<W>(row[c]) - m);
-      const W center = static_cast<W>(m),
-              scale = static_cast<W>(1 / std::sqrt(squares / static_cast<double>(columns) + epsilon));
-      if (means) means[r] = center;
-      if (rstds) rstds[r] = scale;
-      for (int64_t c = 0; c < columns; ++c) {
-        const W xhat = (static_cast<W>(row[c]) - center) * scale;
-        out[r * columns + c] =
-            static_cast<T>(xhat * (w ? static_cast<W>(w[c]) : 1) + (b ? static_cast<W>(b[c]) : 0));
-      }
-    });
-  });
+  if (is_half(x.dtype())) {
+    Tensor wide = wide_output(y);
+    layer_norm(widened(x), widened(weight), widened(bias), epsilon, wide, mean, rstd);
+    copy(wide, y);
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(LayerNorm)(x, weight, bias, epsilon, y, mean, rstd);
 }
 
 void CpuBackend::layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
                                      const Tensor& rstd, const Tensor& gy, Tensor& gx, Tensor& gweight,
                                      Tensor& gbias) {
-  visit_floating(x.dtype(), "layer_norm_backward", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const int64_t rows = x.size(0), columns = x.size(1);
-    const T* in = x.data<T>();
-    const T* pg = gy.data<T>();
-    const T* w = weight.defined() ? weight.data<T>() : nullptr;
-    const W* means = mean.data<W>();
-    const W* rstds = rstd.data<W>();
-    const auto xhat = [&](int64_t r, int64_t c) {
-      return (static_cast<W>(in[r * columns + c]) - means[r]) * rstds[r];
-    };
-    if (gx.defined()) {
-      T* out = gx.mutable_data<T>();
-      for_rows(x, [&](int64_t r) {
-        double sum = 0, dot = 0;
-        for (int64_t c = 0; c < columns; ++c) {
-          const W g = static_cast<W>(pg[r * columns + c]) * (w ? static_cast<W>(w[c]) : 1);
-          sum += g;
-          dot += g * xhat(r, c);
-        }
-        sum /= static_cast<double>(columns);
-        dot /= static_cast<double>(columns);
-        for (int64_t c = 0; c < columns; ++c) {
-          const W g = static_cast<W>(pg[r * columns + c]) * (w ? static_cast<W>(w[c]) : 1);
-          out[r * columns + c] =
-              static_cast<T>(rstds[r] * (g - static_cast<W>(sum) - xhat(r, c) * static_cast<W>(dot)));
-        }
-      });
-    }
-    if (!gweight.defined() && !gbias.defined()) return;
-    std::vector<double> sums(static_cast<size_t>(columns)), dots(static_cast<size_t>(columns));
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c) {
-        sums[static_cast<size_t>(c)] += static_cast<W>(pg[r * columns + c]);
-        dots[static_cast<size_t>(c)] += static_cast<W>(pg[r * columns + c]) * xhat(r, c);
-      }
-    }
-    const auto store = [&](const std::vector<double>& from, Tensor& to) {
-      if (!to.defined()) return;
-      T* p = to.mutable_data<T>();
-      for (int64_t c = 0; c < columns; ++c)
-        p[c] = static_cast<T>(static_cast<W>(from[static_cast<size_t>(c)]));
-    };
-    store(dots, gweight);
-    store(sums, gbias);
-  });
+  if (is_half(x.dtype())) {
+    Tensor wide_gx = wide_output(gx), wide_gweight = wide_output(gweight), wide_gbias = wide_output(gbias);
+    layer_norm_backward(widened(x), widened(weight), mean, rstd, widened(gy), wide_gx, wide_gweight,
+                        wide_gbias);
+    if (gx.defined()) copy(wide_gx, gx);
+    if (gweight.defined()) copy(wide_gweight, gweight);
+    if (gbias.defined()) copy(wide_gbias, gbias);
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(LayerNormBackward)(x, weight, mean, rstd, gy, gx, gweight, gbias);
 }
 
 }  // namespace tapehead
+#endif  // HWY_ONCE
