@@ -1,13 +1,16 @@
 // The contract: every kernel that a device must offer.
 //
-// Ops check shapes and dtypes, allocate, and call these; a kernel may trust what it is handed. Unless said otherwise:
-//  - tensors are on this device, of one floating dtype (f64, f32, f16, bf16), and outputs do not overlap inputs;
+// Ops check shapes and dtypes, allocate, and call these; a kernel may trust what it is handed. Unless said
+// otherwise:
+//  - tensors are on this device, of one floating dtype (f64, f32, f16, bf16), and outputs do not overlap
+//  inputs;
 //  - arithmetic runs in f32 or wider and is rounded once, into the output;
 //  - "dense" means contiguous; other arguments may have any strides, 0 included;
 //  - an undefined output is not wanted, and costs nothing; an undefined input is left out of the formula;
 //  - results are the same, bit for bit, from run to run with the same number of threads.
 //
-// Shape letters: R rows, C columns (classes), F features, V rows of a table, B batch, H heads, T positions, D head width.
+// Shape letters: R rows, C columns (classes), F features, V rows of a table, B batch, H heads, T positions, D
+// head width.
 #pragma once
 
 #include <span>
@@ -25,38 +28,29 @@ constexpr bool derivative_uses_result(Unary op) {
   return op == Unary::exp || op == Unary::tanh || op == Unary::sqrt || op == Unary::relu;
 }
 
-/// Arguments of Backend::cross_entropy_rows: R rows of C logits, with everything that their loss and gradient depend on.
-/// The formulas stand at the function.
+/// Arguments of Backend::cross_entropy_rows: R rows of C logits, with everything that their loss and gradient
+/// depend on. The formulas stand at the function. Tensors are dense unless a stride is mentioned.
 struct CrossEntropyRows {
   // What is read.
-  Tensor logits;             ///< (R, C) dense, in the arithmetic's dtype: f32, or f64 for f64
-  Tensor bias;               ///< (C), added to the logits first
-  Tensor target_index;       ///< (R) i64, each in [0, C): or
-  Tensor target_probability; ///< (R, C), any strides along R, dense along C
-  Tensor class_weight;       ///< (C) dense
-  Tensor row_scale;          ///< (R) f64 dense: the upstream gradient of each row's loss, for `gradient`; undefined: 1
-  Tensor z_row_scale;        ///< (R) f64 dense: the same for each row's z-loss; undefined: row_scale
+  Tensor logits;              ///< (R, C), rows at any stride
+  Tensor bias;                ///< (C), added to the logits first
+  Tensor target_index;        ///< (R) i64, each in [0, C): or
+  Tensor target_probability;  ///< (R, C), rows at any stride
+  Tensor class_weight;        ///< (C)
+  Tensor row_scale;           ///< (R) f64: multiplies the row's loss; undefined: 1
   double label_smoothing = 0;
-  double logit_scale = 1;
-  double softcap = 0;        ///< 0: none
-  double z_loss = 0;         ///< its coefficient
 
   // What is written, where defined.
-  Tensor loss;               ///< (R) f64: class-weighted and smoothed, without the z-loss
-  Tensor z_term;             ///< (R) f64: lse², without the coefficient
-  Tensor lse;                ///< (R) f64
-  Tensor target_logprob;     ///< (R) f64: log-probability of the target index
-  Tensor entropy;            ///< (R) f64
-  Tensor correct;            ///< (R) i64: 1 if the first largest logit is the target index
-  Tensor gradient;           ///< (R, C) dense, of the logits as given, without bias: may be `logits` itself
-  Tensor target_gradient;    ///< (R, C) dense, of target_probability
+  Tensor loss;      ///< (R) f64
+  Tensor gradient;  ///< (R, C), of the logits as given; rows at any stride; may begin where `logits` does
+  Tensor target_gradient;  ///< (R, C), of target_probability
 };
 
 /// Arguments of Backend::attention and attention_backward.
 struct Attention {
-  Tensor q, k, v;     ///< (B, H, T, D), dense along D
-  double scale = 1;   ///< of q·k
-  bool causal = true; ///< position t sees positions <= t
+  Tensor q, k, v;      ///< (B, H, T, D), dense along D
+  double scale = 1;    ///< of q·k
+  bool causal = true;  ///< position t sees positions <= t
 };
 
 /// AdamW's numbers for one step (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
@@ -74,8 +68,8 @@ class Backend : public DeviceRuntime {
   /// gx = gy · op'(x); `saved` is y where derivative_uses_result(op), else x. All of one shape.
   virtual void unary_backward(Unary op, const Tensor& saved, const Tensor& gy, Tensor& gx) = 0;
   virtual void binary(Binary op, const Tensor& a, const Tensor& b, Tensor& y) = 0;
-  /// Element i of dense y = x_i / (1 - p) where uniform number i of (seed, first) >= p, else 0 (core/random.h).
-  /// 0 <= p < 1. Its backward is itself with the same numbers.
+  /// Element i of dense y = x_i / (1 - p) where uniform number i of (seed, first) >= p, else 0
+  /// (core/random.h). 0 <= p < 1. Its backward is itself with the same numbers.
   virtual void dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) = 0;
 
   // ---- Reductions. y has x's shape with size 1 along the reduced dimensions.
@@ -84,7 +78,8 @@ class Backend : public DeviceRuntime {
   virtual void sum(const Tensor& x, double scale, Tensor& y) = 0;
   /// y = largest x; a NaN wins. No reduced dimension has size 0.
   virtual void max(const Tensor& x, Tensor& y) = 0;
-  /// gx = gy / (number of ties) where x equals y, else 0. All broadcast to x's shape, y and gy as max gave them.
+  /// gx = gy / (number of ties) where x equals y, else 0. All broadcast to x's shape, y and gy as max gave
+  /// them.
   virtual void max_backward(const Tensor& x, const Tensor& y, const Tensor& gy, Tensor& gx) = 0;
 
   // ---- Rows: (R, C) dense.
@@ -93,28 +88,30 @@ class Backend : public DeviceRuntime {
   virtual void softmax(const Tensor& x, bool log, Tensor& y) = 0;
   /// gx from y and gy.
   virtual void softmax_backward(const Tensor& y, const Tensor& gy, bool log, Tensor& gx) = 0;
-  /// y = (x - mean) · rstd · weight + bias with rstd = 1 / sqrt(variance + epsilon), of each row; weight, bias (C).
-  /// mean and rstd: (R), of the arithmetic's dtype, f32 or f64.
-  virtual void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon, Tensor& y, Tensor& mean,
-                          Tensor& rstd) = 0;
+  /// y = (x - mean) · rstd · weight + bias with rstd = 1 / sqrt(variance + epsilon), of each row; weight,
+  /// bias (C). mean and rstd: (R), of the arithmetic's dtype, f32 or f64.
+  virtual void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
+                          Tensor& y, Tensor& mean, Tensor& rstd) = 0;
   /// gx (R, C), gweight (C), gbias (C); each may be undefined.
-  virtual void layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd, const Tensor& gy,
-                                   Tensor& gx, Tensor& gweight, Tensor& gbias) = 0;
+  virtual void layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
+                                   const Tensor& rstd, const Tensor& gy, Tensor& gx, Tensor& gweight,
+                                   Tensor& gbias) = 0;
 
-  /// The row pass of cross entropy. With z = softcap(logit_scale · (logits + bias)), softcap(u) = cap · tanh(u / cap),
-  /// lse = log Σ_c exp(z_c), w the class weights (1 when absent), e the label smoothing, log p_c = z_c - lse:
-  ///   index t:        loss = -(1 - e) · w_t · log p_t - e / C · Σ_c w_c · log p_c
-  ///   probability q:  loss = -Σ_c w_c · ((1 - e) · q_c + e / C) · log p_c
-  /// (torch.nn.functional.cross_entropy's label_smoothing), and
-  ///   gradient = d (row_scale · loss + z_row_scale · z_loss · lse²) / d logits.
-  /// A row whose scales are 0 has a gradient of 0 whatever its logits. One row's NaN stays in its row.
+  /// The row pass of cross entropy. With z = logits + bias, lse = log Σ_c exp(z_c), log p_c = z_c - lse, w
+  /// the class weights (1 when absent), e the label smoothing:
+  ///   index t:        loss = row_scale · (-(1 - e) · w_t · log p_t - e / C · Σ_c w_c · log p_c)
+  ///   probability q:  loss = row_scale · -Σ_c w_c · ((1 - e) · q_c + e / C) · log p_c
+  /// (torch.nn.functional.cross_entropy), and gradient = d loss / d logits. A class whose factor before log
+  /// p_c is 0 adds 0, also where log p_c is -inf. A row whose scale is 0 has loss 0 and gradient 0 whatever
+  /// its logits. One row's NaN stays in its row. At a target index neither p - 1 nor log p loses digits to
+  /// cancellation.
   virtual void cross_entropy_rows(const CrossEntropyRows& rows) = 0;
 
   // ---- Matrix products.
 
-  /// y = alpha · a·b + beta · y: (..., M, K)·(..., K, N) -> (..., M, N). The leading dimensions of a and b are y's or
-  /// broadcast to them; fastest where each matrix is dense along one of its two dimensions; y is dense. K = 0 gives beta · y, and
-  /// beta = 0 never reads y.
+  /// y = alpha · a·b + beta · y: (..., M, K)·(..., K, N) -> (..., M, N). The leading dimensions of a and b
+  /// are y's or broadcast to them; fastest where each matrix is dense along one of its two dimensions; y is
+  /// dense. K = 0 gives beta · y, and beta = 0 never reads y.
   virtual void matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) = 0;
 
   // ---- Tables and indices. ids: (R) i64 or i32, dense; table: (V, F) dense.
@@ -126,25 +123,27 @@ class Backend : public DeviceRuntime {
   /// Row ids[r] of `table` += row r of x (R, F) dense, in a fixed order where ids repeat.
   virtual void scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& table) = 0;
 
-  // ---- Attention (Vaswani et al., 2017), by blocks with an online softmax (Dao et al., "FlashAttention", 2022).
+  // ---- Attention (Vaswani et al., 2017), by blocks with an online softmax (Dao et al., "FlashAttention",
+  // 2022).
 
-  /// y (B, H, T, D) = softmax(scale · q kᵀ) v, any strides but dense along D; lse (B, H, T) dense, of the arithmetic's dtype.
-  /// Memory beyond the outputs does not grow with T².
+  /// y (B, H, T, D) = softmax(scale · q kᵀ) v, any strides but dense along D; lse (B, H, T) dense, of the
+  /// arithmetic's dtype. Memory beyond the outputs does not grow with T².
   virtual void attention(const Attention& args, Tensor& y, Tensor& lse) = 0;
   /// gq, gk, gv from y, lse and gy; dense along D, any other strides.
-  virtual void attention_backward(const Attention& args, const Tensor& y, const Tensor& lse, const Tensor& gy, Tensor& gq,
-                                  Tensor& gk, Tensor& gv) = 0;
+  virtual void attention_backward(const Attention& args, const Tensor& y, const Tensor& lse, const Tensor& gy,
+                                  Tensor& gq, Tensor& gk, Tensor& gv) = 0;
 
   // ---- Training.
 
   /// One step for every parameter p with gradient g and moments m, v (dense, each list in the same order):
   /// p *= 1 - lr·decay; m = b1·m + (1 - b1)·g; v = b2·v + (1 - b2)·g²; p -= lr · m̂ / (sqrt(v̂) + eps), hats
   /// bias-corrected.
-  virtual void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
-                     std::span<Tensor> v) = 0;
+  virtual void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
+                     std::span<Tensor> m, std::span<Tensor> v) = 0;
   /// Σ x² over all dense tensors, summed in f64.
   virtual double squared_norm(std::span<const Tensor> tensors) = 0;
-  /// Dense y filled with numbers from (seed, first): uniform in [low, high); or normal, by Box and Muller (1958).
+  /// Dense y filled with numbers from (seed, first): uniform in [low, high); or normal, by Box and Muller
+  /// (1958).
   virtual void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) = 0;
   virtual void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) = 0;
 };
@@ -153,6 +152,8 @@ class Backend : public DeviceRuntime {
 Backend& backend(Device device);
 
 /// The backend of the device of `x`.
-inline Backend& backend(const Tensor& x) { return backend(x.device()); }
+inline Backend& backend(const Tensor& x) {
+  return backend(x.device());
+}
 
 }  // namespace tapehead

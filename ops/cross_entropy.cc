@@ -1,0 +1,81 @@
+#include "tapehead/ops/cross_entropy.h"
+
+#include <array>
+#include <limits>
+
+#include "tapehead/core/view.h"
+#include "tapehead/ops/row_loss.h"
+
+namespace tapehead {
+
+static constexpr std::array<std::string_view, 3> kReductions = {"mean", "sum", "none"};
+
+std::string_view name(Reduction reduction) {
+  return kReductions.at(static_cast<size_t>(reduction));
+}
+
+Reduction parse_reduction(std::string_view text) {
+  for (size_t i = 0; i < kReductions.size(); ++i) {
+    if (kReductions[i] == text) return static_cast<Reduction>(i);
+  }
+  fail<ValueError>("reduction \"{}\" is not one of mean, sum, none", text);
+}
+
+// logits (N, C), dense; target (N) or (N, C). Saves the logits; backward makes the row pass once more.
+static Tensor cross_entropy_of_rows(const Tensor& logits, const Tensor& target, bool probabilities,
+                                    const CrossEntropyArgs& args) {
+  const int64_t N = logits.size(0), C = logits.size(1);
+  const RowLoss loss("cross_entropy", N, C, logits.dtype(), target, probabilities, args);
+
+  Tensor row_losses(Shape{N}, DType::f64, logits.device());
+  CrossEntropyRows pass = loss.row_pass(0, N, loss.row_scale());
+  pass.logits = logits.detach();
+  pass.loss = row_losses;
+  backend(logits).cross_entropy_rows(pass);
+
+  return record("cross_entropy", loss.reduce(row_losses, logits.dtype()), {logits, target}, {logits, target},
+                [loss](const Upstream& up) -> Gradients {
+                  const Tensor z = up.saved(0);
+                  CrossEntropyRows back = loss.row_pass(0, z.size(0), loss.row_scale(up.grad));
+                  back.logits = z;
+                  if (up.needs(0)) back.gradient = Tensor(z.shape(), z.dtype(), z.device());
+                  if (up.needs(1)) back.target_gradient = Tensor(z.shape(), z.dtype(), z.device());
+                  if (!loss.averages_nothing()) {
+                    backend(z).cross_entropy_rows(back);
+                  } else {
+                    if (up.needs(0)) back.gradient.fill(std::numeric_limits<double>::quiet_NaN());
+                    if (up.needs(1)) back.target_gradient.fill(std::numeric_limits<double>::quiet_NaN());
+                  }
+                  return {back.gradient, back.target_gradient};
+                });
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyArgs& args) {
+  check<TypeError>(is_floating(logits.dtype()), "[cross_entropy] takes floating logits, not {}",
+                   logits.dtype());
+  check<ValueError>(logits.dim() >= 1,
+                    "[cross_entropy] logits of shape (): they are (C), (N, C) or (N, C, d1, ...)");
+  const bool probabilities = target.shape() == logits.shape() && is_floating(target.dtype());
+  const int64_t class_axis = logits.dim() == 1 ? 0 : 1;
+  const Shape target_shape = logits.shape().without(class_axis);
+  check<ValueError>(probabilities || target.shape() == target_shape,
+                    "[cross_entropy] target of shape {} for logits of shape {}: class indices are {}, class "
+                    "probabilities {}",
+                    target.shape(), logits.shape(), target_shape, logits.shape());
+
+  // Classes last, rows flattened. A copy only where there are dimensions behind the classes.
+  const auto as_rows = [&](const Tensor& x) {
+    std::vector<int64_t> order;
+    for (int64_t axis = 0; axis < x.dim(); ++axis) {
+      if (axis != class_axis) order.push_back(axis);
+    }
+    order.push_back(class_axis);
+    return contiguous(reshape(permute(x, order), {target_shape.numel(), x.size(class_axis)}));
+  };
+  const Tensor rows = as_rows(logits);
+  const Tensor targets = probabilities ? as_rows(target) : reshape(target, {target_shape.numel()});
+  const Tensor loss = cross_entropy_of_rows(rows, targets, probabilities, args);
+  return args.reduction == Reduction::none ? reshape(loss, target_shape.sizes()) : loss;
+}
+
+}  // namespace tapehead

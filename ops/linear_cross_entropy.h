@@ -1,0 +1,44 @@
+// The vocabulary head and its loss in one op that never holds the whole logits:
+// torch.nn.functional.linear_cross_entropy.
+//
+// Shape letters: N rows (tokens), F in_features, C classes (vocabulary), B rows in one chunk.
+#pragma once
+
+#include "tapehead/ops/cross_entropy.h"
+#include "tapehead/ops/linear_cross_entropy_options.h"
+
+namespace tapehead {
+
+struct LinearCrossEntropyArgs : CrossEntropyArgs {
+  Tensor bias;  ///< (C), or (C, d1, ..., dK) with such a weight; optional
+  std::optional<LinearCrossEntropyOptions> options;  ///< absent: the reference path, which holds the logits
+};
+
+/// loss = cross_entropy(input · weightᵀ + bias, target).
+///
+///   input   (F) or (..., F)           floating
+///   weight  (C, F), or (C, d1, ..., dK, F) with an input (N, F), on the reference path
+///   target  indices of the input's leading shape (with K dimensions: (N, d1, ..., dK)), i64 or i32; or
+///   probabilities
+///           of the logits' shape and the input's dtype. Told apart by shape and dtype.
+///
+/// The loss has the input's dtype and shape (), or for none that of an index target.
+///
+/// With options, chunks of rows go through the head one after another: B×C logits, their loss, their
+/// gradients, and the memory is used again. Rows that are ignored are left out before the first product.
+///  - mean, sum: forward computes the gradients, too. Backward multiplies those buffers in place by the
+///  upstream
+///    gradient and hands them on without a copy, so it works once; allow_retain_graph keeps them and hands
+///    out copies.
+///  - none: forward keeps the inputs, and backward computes each chunk again with its rows' upstream
+///  gradients.
+/// Only gradients that are wanted are computed. A K-dimensional weight and probabilities that require a
+/// gradient take the reference path, with one warning per process and cause.
+///
+/// Throws what cross_entropy does, beginning with [linear_cross_entropy]; ValueError on shapes of weight and
+/// bias and on option sizes that disagree; TypeError on dtypes; RuntimeError on an acc_dtype that the input's
+/// dtype does not allow and, from backward, on a second backward where it works once.
+Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target,
+                            const LinearCrossEntropyArgs& args = {});
+
+}  // namespace tapehead

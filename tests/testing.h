@@ -1,0 +1,42 @@
+// Small things that tests share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tapehead/core/random.h"
+#include "tapehead/core/tensor.h"
+
+namespace tapehead {
+
+/// Expects `call` to throw E with a message that contains `part`.
+template <class E>
+void expect_error(const std::function<void()>& call, const std::string& part) {
+  try {
+    call();
+    ADD_FAILURE() << "nothing was thrown; expected: " << part;
+  } catch (const E& e) {
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
+/// Uniform in [-scale, scale), drawn in f64 and rounded to `dtype`.
+inline Tensor random_tensor(Shape shape, uint64_t seed, double scale = 1, DType dtype = DType::f64) {
+  Generator random{.seed = seed};
+  std::vector<double> values(static_cast<size_t>(shape.numel()));
+  for (double& v : values) v = scale * (2 * random.uniform() - 1);
+  return Tensor::from<double>(shape, values).to(dtype);
+}
+
+/// Indices in [0, n).
+inline Tensor random_indices(Shape shape, uint64_t n, uint64_t seed) {
+  Generator random{.seed = seed};
+  std::vector<int64_t> values(static_cast<size_t>(shape.numel()));
+  for (int64_t& v : values) v = static_cast<int64_t>(random.below(n));
+  return Tensor::from<int64_t>(shape, values);
+}
+
+}  // namespace tapehead
