@@ -16,6 +16,13 @@ static Tensor element(const Tensor& x, int64_t i) {
   return x.alias({}, {}, offset);
 }
 
+// Puts an element back, whatever happens to the function meanwhile.
+struct Restore {
+  Tensor element;
+  double value;
+  ~Restore() { element.fill(value); }
+};
+
 static double dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
@@ -49,12 +56,12 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& function
     for (int64_t i = 0; i < x.numel(); ++i) {
       Tensor e = element(x, i);
       const double value = e.item();
+      const Restore restore{e, value};
       const auto at = [&](double v) {
         e.fill(v);
         return dot(function(inputs).to_vector<double>(), upstream);
       };
       const double numeric = (at(value + options.step) - at(value - options.step)) / (2 * options.step);
-      e.fill(value);
       const double got = analytic[static_cast<size_t>(i)];
       // Written so that a NaN fails.
       check<RuntimeError>(std::abs(got - numeric) <= options.absolute + options.relative * std::abs(numeric),

@@ -239,6 +239,9 @@ SafetensorsFile SafetensorsFile::read(const std::string& path, const std::shared
                     path, length, size);
   check<ValueError>(length > 0 && bytes[kLengthBytes] == '{',
                     "[safetensors] {}: the header does not begin with {{", path);
+  // The parser would take it for the end, and what follows for nothing.
+  check<ValueError>(std::memchr(bytes + kLengthBytes, '\0', length) == nullptr,
+                    "[safetensors] {}: the header is not JSON: it holds a zero byte", path);
   HeaderReader header(path);
   json::sax_parse(bytes + kLengthBytes, bytes + data_begin, &header);
   check_layout(header.entries, size - data_begin, path);

@@ -7,19 +7,19 @@ namespace tapehead {
 Shape::Shape(std::vector<int64_t> sizes) : sizes_(std::move(sizes)) {
   bool empty = false;
   for (int64_t s : sizes_) {
-    if (s < 0) fail<ValueError>("a shape's sizes are >= 0, not {}", str());
+    if (s < 0) fail<ValueError>("a shape's sizes are >= 0, not {}", *this);
     empty |= s == 0;
   }
   // Sizes of 0 are left out: an empty shape's strides, too, are products that must fit.
   for (int64_t s : sizes_) {
-    if (s > 0 && __builtin_mul_overflow(numel_, s, &numel_)) fail<ValueError>("a tensor of shape {} has too many elements", str());
+    if (s > 0 && __builtin_mul_overflow(numel_, s, &numel_)) fail<ValueError>("a tensor of shape {} has too many elements", *this);
   }
   if (empty) numel_ = 0;
 }
 
 int64_t Shape::normalize_axis(int64_t axis) const {
   const int64_t n = dim();
-  check<ValueError>(-n <= axis && axis < n, "axis {} is out of range for shape {}", axis, str());
+  check<ValueError>(-n <= axis && axis < n, "axis {} is out of range for shape {}", axis, *this);
   return axis < 0 ? axis + n : axis;
 }
 
@@ -47,7 +47,7 @@ Shape Shape::without(int64_t axis) const {
 
 Shape Shape::insert(int64_t axis, int64_t size) const {
   const int64_t n = dim() + 1;
-  check<ValueError>(-n <= axis && axis < n, "axis {} is out of range to insert into shape {}", axis, str());
+  check<ValueError>(-n <= axis && axis < n, "axis {} is out of range to insert into shape {}", axis, *this);
   std::vector<int64_t> sizes = sizes_;
   sizes.insert(sizes.begin() + (axis < 0 ? axis + n : axis), size);
   return Shape(std::move(sizes));

@@ -27,10 +27,11 @@ bool Upstream::needs(size_t i) const { return node_.inputs_.at(i) != nullptr; }
 Tensor Upstream::saved(size_t i) const {
   const Node::Saved& s = node_.saved_.at(i);
   if (!s.tensor.defined()) return {};
-  const std::string what = s.input < 0 ? "its result" : fmt::format("input {}", s.input);
-  check<RuntimeError>(s.tensor.version() == s.version,
-                      "[{}] {} of shape {} was changed in place after forward: saved at version {}, now at version {}", node_.op_,
-                      what, s.tensor.shape(), s.version, s.tensor.version());
+  if (s.tensor.version() != s.version) {
+    fail<RuntimeError>("[{}] {} of shape {} was changed in place after forward: saved at version {}, now at version {}", node_.op_,
+                       s.input < 0 ? "its result" : fmt::format("input {}", s.input), s.tensor.shape(), s.version,
+                       s.tensor.version());
+  }
   return s.tensor;
 }
 
@@ -106,8 +107,10 @@ Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std
       grad_mode && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
   if (!wanted && !anomaly_mode) return output;
   auto node = std::make_shared<Node>(op, inputs, output, saved, std::move(backward), once);
-  check<RuntimeError>(!has_anomaly(output), "[{}] forward made a NaN or an infinity: result of shape {} from inputs of {}", op,
-                      output.shape(), node->describe_inputs());
+  if (has_anomaly(output)) {
+    fail<RuntimeError>("[{}] forward made a NaN or an infinity: result of shape {} from inputs of {}", op, output.shape(),
+                       node->describe_inputs());
+  }
   if (wanted) {
     auto slot = std::make_shared<GradientSlot>(output.shape(), output.dtype(), output.device());
     slot->producer = std::move(node);
@@ -209,9 +212,10 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
       Gradients gradients = node->backward(std::move(total));
       for (size_t i = 0; i < gradients.size(); ++i) {
         if (!node->inputs()[i]) continue;
-        check<RuntimeError>(!has_anomaly(gradients[i]),
-                            "[{}] backward made a NaN or an infinity: gradient of input {} among inputs of {}", node->op(), i,
-                            node->describe_inputs());
+        if (has_anomaly(gradients[i])) {
+          fail<RuntimeError>("[{}] backward made a NaN or an infinity: gradient of input {} among inputs of {}", node->op(), i,
+                             node->describe_inputs());
+        }
         accumulate_gradient(node->op(), *node->inputs()[i], std::move(gradients[i]), pending[node->inputs()[i].get()], false);
       }
     }
