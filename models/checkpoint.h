@@ -16,10 +16,11 @@ namespace tapehead {
 
 /// What a run continues from, beside its parameters and moments.
 struct TrainState {
-  TrainConfig config;
+  TrainConfig config = {};
   int64_t step = 0;
-  DataPosition position;
-  Generator dropout;
+  DataPosition position = {};
+  int64_t training_tokens = 0;  ///< size of the training file: another one is not the same run
+  Generator dropout = {};
 };
 
 /// Writes parameters, moments and state. Throws ValueError if `path` does not end in .safetensors,

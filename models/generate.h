@@ -15,9 +15,9 @@ struct GenerateOptions {
   double temperature = 0.8;  ///< divides the logits; 0: always the likeliest token
   int64_t top_k = 40;        ///< only the k likeliest tokens are drawn from; 0: all
   uint64_t seed = 0;
-  std::optional<int32_t> stop_token;  ///< ends the text, and is not part of it
+  std::optional<int32_t> stop_token = {};  ///< ends the text, and is not part of it
   /// Told each token as it comes; false ends the text after it.
-  std::function<bool(int32_t token)> on_token;
+  std::function<bool(int32_t token)> on_token = {};
 };
 
 /// The tokens that follow `prompt`, without it. Of a longer text the model sees the last n_positions tokens.

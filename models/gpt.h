@@ -47,8 +47,10 @@ class GPT {
   /// generator is given. Throws ValueError on shapes and on an id outside the vocabulary.
   Tensor hidden(const Tensor& ids, Generator* dropout = nullptr) const;
 
-  /// ids (B, T) -> (B, T, C).
-  Tensor logits(const Tensor& ids) const;
+  /// The head: hidden states (..., F) -> logits (..., C).
+  Tensor head(const Tensor& hidden) const;
+  /// ids (B, T) -> logits (B, T, C).
+  Tensor logits(const Tensor& ids) const { return head(hidden(ids)); }
 
   /// The loss of predicting `targets` (B, T) i64, already shifted, from ids (B, T), through
   /// linear_cross_entropy: `args` are its own (reduction, ignore_index, normalizer, options); args.bias is
@@ -59,14 +61,12 @@ class GPT {
  private:
   struct Block {
     LayerNorm ln_1;
-    Linear attention_in;   // F -> 3F: queries, keys, values
-    Linear attention_out;  // F -> F
+    Conv1D attention_in;   // F -> 3F: queries, keys, values
+    Conv1D attention_out;  // F -> F
     LayerNorm ln_2;
-    Linear mlp_in;   // F -> 4F
-    Linear mlp_out;  // 4F -> F
+    Conv1D mlp_in;   // F -> 4F
+    Conv1D mlp_out;  // 4F -> F
   };
-
-  Tensor attention(const Block& block, const Tensor& x) const;
 
   GPTConfig config_;
   Tensor wte_;  // (C, F): tokens, and the head

@@ -3,27 +3,22 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tapehead/core/tape.h"
 
 namespace tapehead {
 
-/// A tensor and the name that files know it by.
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;
-};
-
-/// Parameters, or what belongs to them one by one, in the order of the model.
-using ParameterList = std::vector<NamedTensor>;
+/// Parameters, or what belongs to them one by one, under the names that files know them by, in the order of the model.
+using ParameterList = std::vector<std::pair<std::string, Tensor>>;
 
 /// Clears the gradients of all parameters.
 void zero_grad(const ParameterList& parameters);
 
 /// y = x W + b: (..., in) -> (..., out). GPT-2's files hold W as (in, out), the transpose of
 /// torch.nn.Linear's.
-struct Linear {
+struct Conv1D {
   Tensor weight;  ///< (in, out)
   Tensor bias;    ///< (out)
 

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -20,21 +21,21 @@ namespace tapehead {
 
 /// Everything that a run depends on besides its tokens. The defaults are those of tools/quickstart.
 struct TrainConfig {
-  GPTConfig model;
+  GPTConfig model = {};
   int64_t steps = 1000;
   int64_t batch_size = 16;       ///< windows of model.n_positions tokens in one step
   int64_t micro_batch_size = 0;  ///< windows computed at once, less memory for the same step; 0: batch_size
   double peak_lr = 1e-3;         ///< the schedule: CosineSchedule
   double min_lr = 1e-4;
   int64_t warmup_steps = 50;
-  AdamWOptions optimizer;
+  AdamWOptions optimizer = {};
   double clip_norm = 1;         ///< of the gradient; 0: no clipping
   int64_t eval_interval = 100;  ///< steps between evaluations on the held-out tokens; 0: only at the end
   int64_t save_interval = 0;    ///< steps between checkpoints; 0: only when run() returns
   int64_t head_chunk_rows = 0;  ///< rows of logits that linear_cross_entropy holds at once; 0: its own choice
   uint64_t seed = 0;            ///< of initialisation, order of windows, dropout
   std::string
-      tokenizer;  ///< folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint
+      tokenizer = {};  ///< folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint
 
   bool operator==(const TrainConfig&) const = default;
 
@@ -73,11 +74,11 @@ struct HeadMemory {
 };
 
 struct RunCallbacks {
-  std::function<void(const StepMetrics&)> on_step;
-  std::function<void(const Evaluation&)> on_evaluation;
-  std::function<void(const std::string& path)> on_save;
+  std::function<void(const StepMetrics&)> on_step = {};
+  std::function<void(const Evaluation&)> on_evaluation = {};
+  std::function<void(const std::string& path)> on_save = {};
   /// Where checkpoints go; empty: none are written.
-  std::string checkpoint_path;
+  std::string checkpoint_path = {};
   /// Once true, the step is finished, a checkpoint saved, and run() returns. May be set by a signal handler.
   const std::atomic<bool>* stop = nullptr;
 };
@@ -85,8 +86,8 @@ struct RunCallbacks {
 struct RunResult {
   bool finished = false;                 ///< false: stopped before the last step
   int64_t step = 0;                      ///< steps made, those before a resume included
-  std::optional<Evaluation> evaluation;  ///< the last one, if there are held-out tokens; of a finished run
-  HeadMemory head;
+  std::optional<Evaluation> evaluation = {};  ///< the last one, if there are held-out tokens; of a finished run
+  HeadMemory head = {};
 };
 
 /// Mean loss of `model` over all windows of `tokens`, each target counted once. No gradient, no dropout.
@@ -125,6 +126,9 @@ class Trainer {
   HeadMemory head_memory() const { return head_; }
 
  private:
+  /// Forward, and the head's memory.
+  Tensor micro_batch_loss(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args);
+
   TrainConfig config_;
   std::unique_ptr<TokenFile> training_;
   std::optional<TokenFile> held_out_;

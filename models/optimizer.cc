@@ -1,0 +1,63 @@
+#include "tapehead/models/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tapehead/ops/optimizer.h"
+
+namespace tapehead {
+
+AdamWOptimizer::AdamWOptimizer(ParameterList parameters, const AdamWOptions& options)
+    : parameters_(std::move(parameters)), options_(options) {
+  for (const auto& [name, p] : parameters_) {
+    first_.push_back(Tensor::zeros(p.shape(), p.dtype(), p.device()));
+    second_.push_back(Tensor::zeros(p.shape(), p.dtype(), p.device()));
+  }
+}
+
+double AdamWOptimizer::step(double learning_rate, double max_norm) {
+  // One list for each weight decay.
+  struct Group {
+    std::vector<Tensor> p, g, m, v;
+  };
+  Group decayed, others;
+  std::vector<Tensor> gradients;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& p = parameters_[i].second;
+    if (!p.grad().defined()) continue;
+    Group& group = p.dim() >= 2 ? decayed : others;
+    group.p.push_back(p);
+    group.g.push_back(p.grad());
+    group.m.push_back(first_[i]);
+    group.v.push_back(second_[i]);
+    gradients.push_back(p.grad());
+  }
+  const double norm = global_norm(gradients);
+  check<RuntimeError>(std::isfinite(norm),
+                      "[adamw] the gradient's norm is {} at step {}: training has diverged; lower the learning rate, or warm "
+                      "up longer",
+                      norm, steps_ + 1);
+  AdamW numbers{.learning_rate = learning_rate,
+                .beta1 = options_.beta1,
+                .beta2 = options_.beta2,
+                .epsilon = options_.epsilon,
+                .weight_decay = options_.weight_decay,
+                .step = ++steps_,
+                .gradient_scale = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1};
+  adamw_step(numbers, decayed.p, decayed.g, decayed.m, decayed.v);
+  numbers.weight_decay = 0;
+  adamw_step(numbers, others.p, others.g, others.m, others.v);
+  zero_grad(parameters_);
+  return norm;
+}
+
+static ParameterList with_names(const ParameterList& parameters, const std::vector<Tensor>& tensors) {
+  ParameterList list;
+  for (size_t i = 0; i < tensors.size(); ++i) list.emplace_back(parameters[i].first, tensors[i]);
+  return list;
+}
+
+ParameterList AdamWOptimizer::first_moments() const { return with_names(parameters_, first_); }
+ParameterList AdamWOptimizer::second_moments() const { return with_names(parameters_, second_); }
+
+}  // namespace tapehead

@@ -1,0 +1,217 @@
+#include "tapehead/models/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <numbers>
+
+#include "tapehead/core/memory.h"
+#include "tapehead/core/view.h"
+#include "tapehead/models/checkpoint.h"
+#include "tapehead/ops/linear_cross_entropy.h"
+
+namespace tapehead {
+
+void TrainConfig::validate() const {
+  model.validate();
+  const auto at_least = [](auto value, auto least, const char* field) {
+    check<ValueError>(value >= least, "[train] {} is {}: it must be at least {}", field, value, least);
+  };
+  at_least(steps, 1, "steps");
+  at_least(batch_size, 1, "batch_size");
+  at_least(micro_batch_size, 0, "micro_batch_size");
+  at_least(peak_lr, 0.0, "peak_lr");
+  at_least(min_lr, 0.0, "min_lr");
+  at_least(warmup_steps, 0, "warmup_steps");
+  at_least(optimizer.weight_decay, 0.0, "weight_decay");
+  at_least(clip_norm, 0.0, "clip_norm");
+  at_least(eval_interval, 0, "eval_interval");
+  at_least(save_interval, 0, "save_interval");
+  at_least(head_chunk_rows, 0, "head_chunk_rows");
+  check<ValueError>(std::isfinite(peak_lr) && min_lr <= peak_lr, "[train] min_lr is {} and peak_lr {}: min_lr must not be larger",
+                    min_lr, peak_lr);
+  check<ValueError>(optimizer.epsilon > 0, "[train] epsilon is {}: it must be positive", optimizer.epsilon);
+  for (const double beta : {optimizer.beta1, optimizer.beta2}) {
+    check<ValueError>(beta >= 0 && beta < 1, "[train] a beta is {}: it must be in [0, 1)", beta);
+  }
+}
+
+double bits_per_byte(const Evaluation& evaluation, int64_t bytes) {
+  return evaluation.loss * static_cast<double>(evaluation.tokens) / (std::numbers::ln2 * static_cast<double>(bytes));
+}
+
+static void check_vocabulary(const TokenFile& tokens, const GPTConfig& model) {
+  check<ValueError>(tokens.vocab_size() <= model.vocab_size,
+                    "[train] the tokens are of a vocabulary of {}, the model's has {}: another tokenizer made them",
+                    tokens.vocab_size(), model.vocab_size);
+}
+
+static LinearCrossEntropyArgs head_args(int64_t chunk_rows) {
+  LinearCrossEntropyArgs args;
+  args.ignore_index = kIgnoredTarget;
+  LinearCrossEntropyOptions::Fields fields;
+  if (chunk_rows > 0) fields.batch_chunk_size = chunk_rows;
+  args.options = LinearCrossEntropyOptions(fields);
+  return args;
+}
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+// ---- Evaluation
+
+Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_size, int64_t head_chunk_rows) {
+  check_vocabulary(tokens, model.config());
+  check<ValueError>(tokens.size() >= 2, "[evaluate] {} tokens: at least 2 are needed, one to predict the other from",
+                    tokens.size());
+  check<ValueError>(batch_size >= 1, "[evaluate] batch_size is {}: it must be at least 1", batch_size);
+  const Stopwatch stopwatch;
+  const NoGradGuard no_grad;
+  LinearCrossEntropyArgs args = head_args(head_chunk_rows);
+  args.reduction = Reduction::sum;
+  const int64_t context = model.config().n_positions, windows = count_windows(tokens, context);
+  Evaluation evaluation;
+  for (int64_t first = 0; first < windows; first += batch_size) {
+    const Batch batch = windows_in_order(tokens, context, first, std::min(batch_size, windows - first));
+    evaluation.loss += model.loss(batch.ids.to(model.device()), batch.targets.to(model.device()), args).item();
+    evaluation.tokens += batch.target_tokens;
+  }
+  evaluation.loss /= static_cast<double>(evaluation.tokens);
+  evaluation.seconds = stopwatch.seconds();
+  return evaluation;
+}
+
+// ---- The run
+
+// The seeds of a run's other random numbers, made from its own with blocks that initialisation never reaches.
+enum class Purpose : uint64_t { order, dropout };
+
+static uint64_t derive_seed(uint64_t seed, Purpose purpose) {
+  const auto words = philox(seed, ~uint64_t{0} - static_cast<uint64_t>(purpose));
+  return uint64_t{words[0]} << 32 | words[1];
+}
+
+static TrainConfig checked(TrainConfig config, const TokenFile& training, const std::optional<TokenFile>& held_out) {
+  config.validate();
+  check_vocabulary(training, config.model);
+  if (held_out) check_vocabulary(*held_out, config.model);
+  return config;
+}
+
+Trainer::Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile> held_out)
+    : config_(checked(std::move(config), training, held_out)),
+      training_(std::make_unique<TokenFile>(std::move(training))),
+      held_out_(std::move(held_out)),
+      model_(config_.model, config_.seed),
+      optimizer_(model_.parameters(), config_.optimizer),
+      batches_(*training_, config_.batch_size, config_.model.n_positions, derive_seed(config_.seed, Purpose::order)),
+      dropout_{.seed = derive_seed(config_.seed, Purpose::dropout)} {}
+
+Trainer Trainer::resume(const std::string& path, TokenFile training, std::optional<TokenFile> held_out) {
+  const TrainState state = read_train_state(path);
+  check<ValueError>(state.training_tokens == training.size(),
+                    "[train] {} was trained on {} tokens, but the training file has {}: resume with the same tokens", path,
+                    state.training_tokens, training.size());
+  Trainer trainer(state.config, std::move(training), std::move(held_out));
+  load_tensors(path, trainer.model_, &trainer.optimizer_);
+  trainer.batches_ = Batches(*trainer.training_, state.config.batch_size, state.config.model.n_positions,
+                             derive_seed(state.config.seed, Purpose::order), state.position);
+  trainer.dropout_ = state.dropout;
+  return trainer;
+}
+
+void Trainer::set_steps(int64_t steps) {
+  check<ValueError>(steps >= steps_made(), "[train] {} steps were made already, more than {}", steps_made(), steps);
+  config_.steps = steps;
+}
+
+void Trainer::save(const std::string& path) const {
+  save_checkpoint(path,
+                  {.config = config_,
+                   .step = steps_made(),
+                   .position = batches_.position(),
+                   .training_tokens = training_->size(),
+                   .dropout = dropout_},
+                  model_, optimizer_);
+}
+
+StepMetrics Trainer::step() {
+  const Stopwatch stopwatch;
+  const CosineSchedule schedule{config_.peak_lr, config_.min_lr, config_.warmup_steps, config_.steps};
+  StepMetrics metrics{.step = steps_made() + 1, .epoch = batches_.position().epoch};
+  metrics.lr = schedule.at(metrics.step);
+  const Batch batch = batches_.next();
+  metrics.tokens = batch.target_tokens;
+
+  // Every micro-batch divides by the tokens of the whole batch, so that their gradients add up to the batch's own.
+  LinearCrossEntropyArgs args = head_args(config_.head_chunk_rows);
+  args.normalizer = static_cast<double>(batch.target_tokens);
+  const int64_t rows = config_.micro_batch_size > 0 ? config_.micro_batch_size : config_.batch_size;
+  for (int64_t first = 0; first < config_.batch_size; first += rows) {
+    const Tensor loss = micro_batch_loss(slice(batch.ids, 0, first, first + rows),
+                                         slice(batch.targets, 0, first, first + rows), args);
+    metrics.loss += loss.item();
+    backward(loss);
+  }
+  try {
+    metrics.grad_norm = optimizer_.step(metrics.lr, config_.clip_norm);
+  } catch (...) {
+    zero_grad(model_.parameters());
+    throw;
+  }
+  metrics.seconds = stopwatch.seconds();
+  return metrics;
+}
+
+Tensor Trainer::micro_batch_loss(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args) {
+  const Device device = model_.device();
+  const int64_t live = memory_stats(device, "head").live_bytes;  // the weight's gradient, if an earlier micro-batch made it
+  reset_peak(device, "head");
+  const Tensor loss = model_.loss(ids.to(device), targets.to(device), args, &dropout_);
+
+  const int64_t N = ids.numel(), C = config_.model.vocab_size, F = config_.model.n_embd, size = size_of(model_.dtype());
+  head_.peak_bytes = std::max(head_.peak_bytes, memory_stats(device, "head").peak_bytes - live);
+  head_.gradient_bytes = std::max(head_.gradient_bytes, (N + C) * F * size);
+  head_.full_logits_bytes = std::max(head_.full_logits_bytes, 2 * N * C * size);
+  return loss;
+}
+
+RunResult Trainer::run(const RunCallbacks& callbacks) {
+  RunResult result;
+  const auto save = [&] {
+    if (callbacks.checkpoint_path.empty()) return;
+    this->save(callbacks.checkpoint_path);
+    if (callbacks.on_save) callbacks.on_save(callbacks.checkpoint_path);
+  };
+  const auto evaluate_held_out = [&] {
+    if (!held_out_) return;
+    result.evaluation = evaluate(model_, *held_out_, config_.batch_size, config_.head_chunk_rows);
+    result.evaluation->step = steps_made();
+    if (callbacks.on_evaluation) callbacks.on_evaluation(*result.evaluation);
+  };
+  const auto is_due = [&](int64_t interval) { return interval > 0 && steps_made() % interval == 0; };
+  const auto finished = [&] { return steps_made() >= config_.steps; };
+  const auto stopped = [&] { return callbacks.stop && callbacks.stop->load(); };
+
+  while (!finished() && !stopped()) {
+    const StepMetrics metrics = step();
+    if (callbacks.on_step) callbacks.on_step(metrics);
+    if (finished() || stopped()) break;
+    if (is_due(config_.eval_interval)) evaluate_held_out();
+    if (is_due(config_.save_interval)) save();
+  }
+  save();
+  if (finished()) evaluate_held_out();
+  result.finished = finished();
+  result.step = steps_made();
+  result.head = head_;
+  return result;
+}
+
+}  // namespace tapehead

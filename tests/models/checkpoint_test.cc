@@ -1,0 +1,170 @@
+#include "tapehead/models/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "tapehead/core/file.h"
+#include "tapehead/core/safetensors.h"
+#include "tapehead/tests/models/training_fixture.h"
+
+namespace tapehead {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+class CheckpointTest : public TrainingFixture {
+ protected:
+  CheckpointTest() : trainer_(tiny_config(), training()) {
+    trainer_.step();
+    trainer_.save(path_);
+  }
+
+  std::vector<std::string> file_names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  Trainer trainer_;
+};
+
+TEST_F(CheckpointTest, StateAndTensorsComeBack) {
+  const TrainState state = read_train_state(path_);
+  EXPECT_EQ(state.config, trainer_.config());
+  EXPECT_EQ(state.step, 1);
+  EXPECT_EQ(state.position, (DataPosition{.epoch = 0, .window = 4}));
+  EXPECT_EQ(state.training_tokens, 500);
+  EXPECT_GT(state.dropout.next, 0u);
+
+  const LoadedModel loaded = load_model(path_);
+  EXPECT_EQ(loaded.model.config(), trainer_.config().model);
+  EXPECT_EQ(numbers(loaded.model.parameters()), numbers(trainer_.model().parameters()));
+}
+
+TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
+  TrainState state;
+  state.config = {.model = {.vocab_size = 12, .n_layer = 1, .n_head = 3, .n_embd = 9, .n_positions = 5, .dropout = 0.25, .layer_norm_epsilon = 1e-3},
+                  .steps = 91,
+                  .batch_size = 92,
+                  .micro_batch_size = 93,
+                  .peak_lr = 0.125,
+                  .min_lr = 0.0625,
+                  .warmup_steps = 94,
+                  .optimizer = {.beta1 = 0.1, .beta2 = 0.2, .epsilon = 0.3, .weight_decay = 0.4},
+                  .clip_norm = 0.6,
+                  .eval_interval = 95,
+                  .save_interval = 96,
+                  .head_chunk_rows = 97,
+                  .seed = ~uint64_t{0},
+                  .tokenizer = "a \"folder\"/größe"};
+  state.step = 98;
+  state.position = {.epoch = 99, .window = 100};
+  state.training_tokens = 101;
+  state.dropout = {.seed = ~uint64_t{1}, .next = 102};
+  save_checkpoint(path_, state, trainer_.model(), AdamWOptimizer(trainer_.model().parameters()));
+  const TrainState back = read_train_state(path_);
+  EXPECT_EQ(back.config, state.config);
+  EXPECT_EQ(back.step, state.step);
+  EXPECT_EQ(back.position, state.position);
+  EXPECT_EQ(back.training_tokens, state.training_tokens);
+  EXPECT_EQ(back.dropout.seed, state.dropout.seed);
+  EXPECT_EQ(back.dropout.next, state.dropout.next);
+}
+
+TEST_F(CheckpointTest, TheJsonBesideItSaysTheSameAndNothingElseIsLeft) {
+  const auto json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
+  EXPECT_EQ(json["step"], 1);
+  EXPECT_EQ(json["model"]["n_embd"], 8);
+  EXPECT_EQ(json, nlohmann::json::parse(SafetensorsFile::open(path_).metadata().at("tapehead")));
+  EXPECT_THAT(file_names(), ElementsAre("held_out.tokens", "run.json", "run.safetensors", "train.tokens"));
+}
+
+// Nothing but the safetensors file is read, so the two cannot disagree.
+TEST_F(CheckpointTest, TheJsonIsNotNeeded) {
+  std::filesystem::remove(folder_ + "/run.json");
+  EXPECT_EQ(read_train_state(path_).step, 1);
+}
+
+TEST_F(CheckpointTest, ParametersCarryTheirHuggingFaceNames) {
+  const SafetensorsFile file = SafetensorsFile::open(path_);
+  EXPECT_THAT(file.names(), Contains("transformer.h.1.mlp.c_fc.weight"));
+  EXPECT_THAT(file.names(), Contains("optimizer.first.transformer.wte.weight"));
+  EXPECT_THAT(file.names(), Contains("optimizer.second.transformer.ln_f.bias"));
+}
+
+TEST_F(CheckpointTest, AMissingFileIsNamed) {
+  EXPECT_THAT([&] { load_model(folder_ + "/none.safetensors"); }, ThrowsMessage<ValueError>(HasSubstr("none.safetensors")));
+}
+
+// Every length from nothing to all but one byte would take long; these cut through each part of the file.
+TEST_F(CheckpointTest, AFileCutShortAnywhereIsNamed) {
+  const std::string bytes = read_file(path_);
+  for (const size_t length : {size_t{0}, size_t{5}, size_t{8}, size_t{100}, bytes.size() / 2, bytes.size() - 1}) {
+    write_file_atomically(path_, bytes.substr(0, length));
+    EXPECT_THAT([&] { load_model(path_); }, ThrowsMessage<ValueError>(HasSubstr(path_))) << length;
+    EXPECT_THAT([&] { Trainer::resume(path_, training()); }, ThrowsMessage<ValueError>(HasSubstr(path_))) << length;
+  }
+}
+
+TEST_F(CheckpointTest, AnotherModelsShapeNamesTheTensorAndBothShapes) {
+  const GPT wider({.vocab_size = 11, .n_layer = 2, .n_head = 2, .n_embd = 12, .n_positions = 6});
+  const auto before = numbers(wider.parameters());
+  EXPECT_THAT([&] { load_tensors(path_, wider); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("transformer.wte.weight"), HasSubstr("(11, 8)"), HasSubstr("(11, 12)"))));
+  // The first tensors fit, the last do not: none may have been copied.
+  const GPT deeper({.vocab_size = 11, .n_layer = 3, .n_head = 2, .n_embd = 8, .n_positions = 6}, 9);
+  const auto deeper_before = numbers(deeper.parameters());
+  EXPECT_THAT([&] { load_tensors(path_, deeper); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("transformer.h.2."))));
+  EXPECT_EQ(numbers(wider.parameters()), before);
+  EXPECT_EQ(numbers(deeper.parameters()), deeper_before);
+}
+
+TEST_F(CheckpointTest, AFileOfTensorsAloneIsNoCheckpoint) {
+  write_safetensors(path_, trainer_.model().parameters());
+  EXPECT_THAT([&] { load_model(path_); }, ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("no checkpoint"))));
+}
+
+TEST_F(CheckpointTest, ADamagedStateIsNamed) {
+  for (const char* state : {"", "{", "[]", "{\"step\": \"one\"}"}) {
+    write_safetensors(path_, trainer_.model().parameters(), {{"tapehead", state}});
+    EXPECT_THAT([&] { load_model(path_); }, ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("damaged")))) << state;
+  }
+  auto json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
+  json["model"]["n_head"] = 3;
+  write_safetensors(path_, trainer_.model().parameters(), {{"tapehead", json.dump()}});
+  EXPECT_THAT([&] { load_model(path_); }, ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("n_head"))));
+}
+
+TEST_F(CheckpointTest, APathOfAnotherKindIsRefused) {
+  EXPECT_THAT([&] { trainer_.save(folder_ + "/run.bin"); }, ThrowsMessage<ValueError>(HasSubstr("run.bin")));
+}
+
+// A disk that is full half-way: the old checkpoint stays, and no half of the new one.
+TEST_F(CheckpointTest, AFullDiskLeavesTheOldCheckpoint) {
+  const std::string before = read_file(path_);
+  trainer_.step();
+  rlimit limit{};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small{before.size() / 2, limit.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THAT([&] { trainer_.save(path_); }, ThrowsMessage<SystemError>(HasSubstr(path_)));
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(read_file(path_), before);
+  EXPECT_THAT(file_names(), ElementsAre("held_out.tokens", "run.json", "run.safetensors", "train.tokens"));
+}
+
+}  // namespace
+}  // namespace tapehead

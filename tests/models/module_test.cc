@@ -1,0 +1,44 @@
+#include "tapehead/models/module.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tapehead {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(ModuleTest, Conv1DHoldsItsWeightAsInByOut) {
+  const Conv1D layer{.weight = Tensor::from<double>({2, 3}, std::vector<double>{1, 2, 3, 4, 5, 6}),
+                     .bias = Tensor::from<double>({3}, std::vector<double>{0.5, 0, -0.5})};
+  const Tensor y = layer(Tensor::from<double>({1, 2}, std::vector<double>{10, 1}));
+  EXPECT_THAT(y.to_vector<double>(), ElementsAre(14.5, 25, 35.5));
+}
+
+TEST(ModuleTest, LayerNormScalesAndShiftsAWhitenedRow) {
+  const LayerNorm layer{.weight = Tensor::from<double>({2}, std::vector<double>{2, 3}),
+                        .bias = Tensor::from<double>({2}, std::vector<double>{10, 20}),
+                        .epsilon = 0};
+  const Tensor y = layer(Tensor::from<double>({1, 2}, std::vector<double>{5, 9}));
+  EXPECT_THAT(y.to_vector<double>(), ElementsAre(8, 23));
+}
+
+TEST(ModuleTest, ParametersAreNamedSharedAndCleared) {
+  const Conv1D layer{.weight = Tensor::full({2, 3}, 1).set_requires_grad(),
+                     .bias = Tensor::full({3}, 0).set_requires_grad()};
+  ParameterList list;
+  layer.name_parameters("block.", list);
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_EQ(list[0].first, "block.weight");
+  EXPECT_EQ(list[1].first, "block.bias");
+  EXPECT_TRUE(list[0].second.is_same(layer.weight));
+
+  backward(layer(Tensor::full({1, 2}, 1)), Tensor::full({1, 3}, 1));
+  EXPECT_TRUE(layer.weight.grad().defined());
+  zero_grad(list);
+  EXPECT_FALSE(layer.weight.grad().defined());
+  EXPECT_FALSE(layer.bias.grad().defined());
+}
+
+}  // namespace
+}  // namespace tapehead

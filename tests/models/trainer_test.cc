@@ -1,0 +1,216 @@
+#include "tapehead/models/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tapehead/models/checkpoint.h"
+#include "tapehead/tests/models/training_fixture.h"
+
+namespace tapehead {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+using TrainerTest = TrainingFixture;
+
+TEST_F(TrainerTest, LearnsAndReports) {
+  TrainConfig config = tiny_config();
+  config.steps = 150;
+  config.eval_interval = 60;
+  Trainer trainer(config, training(), held_out());
+  const double before = evaluate(trainer.model(), held_out()).loss;
+  EXPECT_NEAR(before, std::log(11), 0.05);  // knows nothing
+  std::vector<StepMetrics> steps;
+  std::vector<int64_t> evaluated;
+  const RunResult result = trainer.run({.on_step = [&](const StepMetrics& m) { steps.push_back(m); },
+                                        .on_evaluation = [&](const Evaluation& e) { evaluated.push_back(e.step); }});
+  EXPECT_TRUE(result.finished);
+  EXPECT_EQ(result.step, 150);
+  ASSERT_EQ(steps.size(), 150u);
+  EXPECT_EQ(steps[0].step, 1);
+  EXPECT_NEAR(steps[0].loss, std::log(11), 0.1);
+  EXPECT_DOUBLE_EQ(steps[0].lr, 1e-2 / 3);
+  EXPECT_DOUBLE_EQ(steps.back().lr, 1e-3);
+  EXPECT_EQ(steps[0].tokens, 4 * 6);
+  EXPECT_GT(steps[0].grad_norm, 0);
+  EXPECT_EQ(steps[0].epoch, 0);
+  EXPECT_GT(steps.back().epoch, 0);
+  EXPECT_THAT(evaluated, ElementsAre(60, 120, 150));
+  EXPECT_EQ(result.evaluation->tokens, 59);
+  EXPECT_LT(result.evaluation->loss, 1.9);
+}
+
+TEST_F(TrainerTest, MicroBatchesMakeTheStepOfTheFullBatch) {
+  TrainConfig config = tiny_config();
+  config.model.dropout = 0;
+  config.batch_size = 84;  // all windows, the last of which is shorter: unequal micro-batches
+  Trainer whole(config, training());
+  ASSERT_EQ(count_windows(training(), 6), 84);
+  for (const int64_t rows : {1, 5, 42}) {
+    config.micro_batch_size = rows;
+    Trainer split(config, training());
+    Trainer again(whole.config(), training());
+    const StepMetrics expected = again.step(), actual = split.step();
+    EXPECT_EQ(expected.tokens, 499);
+    EXPECT_EQ(actual.tokens, 499);
+    EXPECT_NEAR(actual.loss, expected.loss, 1e-5 * expected.loss) << rows;
+    EXPECT_NEAR(actual.grad_norm, expected.grad_norm, 1e-5 * expected.grad_norm) << rows;
+  }
+}
+
+TEST_F(TrainerTest, EvaluationWeighsEveryTargetOnceWhateverTheBatch) {
+  const GPT model(tiny_config().model, 3);
+  const Evaluation one = evaluate(model, held_out(), 1);
+  EXPECT_EQ(one.tokens, 59);
+  for (const int64_t rows : {2, 7, 100}) {
+    const Evaluation other = evaluate(model, held_out(), rows, 3);
+    EXPECT_EQ(other.tokens, 59);
+    EXPECT_NEAR(other.loss, one.loss, 1e-6 * one.loss);
+  }
+  write_tokens("short.tokens", 3, 1);
+  EXPECT_EQ(evaluate(model, TokenFile::open(folder_ + "/short.tokens")).tokens, 2);
+}
+
+TEST_F(TrainerTest, BitsPerByteCountTheWholeText) {
+  EXPECT_DOUBLE_EQ(bits_per_byte({.loss = std::log(2) * 3, .tokens = 10}, 15), 2);
+}
+
+// ---- Stopping and resuming
+
+TEST_F(TrainerTest, ResumingIsBitIdenticalToNeverHavingStopped) {
+  Trainer whole(tiny_config(), training(), held_out());
+  std::vector<double> losses;
+  const RunResult expected = whole.run({.on_step = [&](const StepMetrics& m) { losses.push_back(m.loss); }});
+
+  // Stopped twice, within an epoch and after its end, and not where an evaluation is due.
+  std::atomic<bool> stop = false;
+  std::vector<double> resumed_losses;
+  int64_t stop_at = 5;
+  const RunCallbacks callbacks{.on_step =
+                                   [&](const StepMetrics& m) {
+                                     resumed_losses.push_back(m.loss);
+                                     stop = m.step == stop_at;
+                                   },
+                               .checkpoint_path = path_,
+                               .stop = &stop};
+  {
+    Trainer first(tiny_config(), training(), held_out());
+    const RunResult result = first.run(callbacks);
+    EXPECT_FALSE(result.finished);
+    EXPECT_EQ(result.step, 5);
+  }
+  stop = false;
+  stop_at = 25;
+  EXPECT_FALSE(Trainer::resume(path_, training(), held_out()).run(callbacks).finished);
+  stop = false;
+  stop_at = 0;
+  Trainer last = Trainer::resume(path_, training(), held_out());
+  EXPECT_EQ(last.steps_made(), 25);
+  const RunResult result = last.run(callbacks);
+
+  EXPECT_TRUE(result.finished);
+  EXPECT_EQ(resumed_losses, losses);
+  EXPECT_EQ(numbers(last.model().parameters()), numbers(whole.model().parameters()));
+  EXPECT_EQ(result.evaluation->loss, expected.evaluation->loss);
+
+  // The checkpoints, too: moments, step, data position, random state.
+  const std::string resumed_bytes = read_file(path_);
+  whole.save(path_);
+  EXPECT_EQ(read_file(path_), resumed_bytes);
+}
+
+TEST_F(TrainerTest, SavesAtIntervalsAndAtTheEnd) {
+  TrainConfig config = tiny_config();
+  config.save_interval = 12;
+  Trainer trainer(config, training());
+  std::vector<int64_t> saved;
+  trainer.run({.on_save = [&](const std::string& path) { saved.push_back(read_train_state(path).step); },
+               .checkpoint_path = path_});
+  EXPECT_THAT(saved, ElementsAre(12, 24, 30));
+}
+
+TEST_F(TrainerTest, AFinishedRunMayGoOnFurther) {
+  Trainer(tiny_config(), training()).run({.checkpoint_path = path_});
+  Trainer more = Trainer::resume(path_, training());
+  EXPECT_TRUE(more.run().finished);
+  EXPECT_THAT([&] { more.set_steps(29); }, ThrowsMessage<ValueError>(HasSubstr("30 steps")));
+  more.set_steps(35);
+  EXPECT_EQ(more.run().step, 35);
+}
+
+TEST_F(TrainerTest, ACallbacksExceptionEndsTheRunBetweenSteps) {
+  Trainer trainer(tiny_config(), training());
+  EXPECT_THROW(trainer.run({.on_step = [](const StepMetrics& m) { check<SystemError>(m.step < 3, "full disk"); }}), SystemError);
+  EXPECT_EQ(trainer.steps_made(), 3);
+}
+
+// ---- The head
+
+TEST_F(TrainerTest, HeadMemoryIsCountedAgainstTheFullLogits) {
+  write_tokens("train.tokens", 4000, 1);
+  TrainConfig config = tiny_config();
+  config.model.vocab_size = 4000;
+  config.batch_size = 64;
+  config.head_chunk_rows = 8;
+  Trainer trainer(config, training());
+  trainer.step();
+  const HeadMemory first = trainer.head_memory();
+  const int64_t N = 64 * 6, C = 4000, F = 8;
+  EXPECT_EQ(first.gradient_bytes, (N + C) * F * 4);
+  EXPECT_EQ(first.full_logits_bytes, 2 * N * C * 4);
+  EXPECT_GE(first.peak_bytes, first.gradient_bytes + 8 * C * 4);
+  EXPECT_LT(first.peak_bytes, first.full_logits_bytes / 4);
+  trainer.step();
+  EXPECT_EQ(trainer.head_memory().peak_bytes, first.peak_bytes);  // nothing piles up
+}
+
+// ---- Mistakes
+
+TEST_F(TrainerTest, MistakesAreValueErrorsThatNameTheFieldAndItsValue) {
+  const auto expect = [&](auto&& change, const char* text) {
+    TrainConfig config = tiny_config();
+    change(config);
+    EXPECT_THAT([&] { Trainer(config, training(), held_out()); }, ThrowsMessage<ValueError>(HasSubstr(text)));
+  };
+  expect([](TrainConfig& c) { c.steps = 0; }, "steps is 0");
+  expect([](TrainConfig& c) { c.batch_size = 0; }, "batch_size is 0");
+  expect([](TrainConfig& c) { c.batch_size = 85; }, "batch of 85");
+  expect([](TrainConfig& c) { c.micro_batch_size = -1; }, "micro_batch_size is -1");
+  expect([](TrainConfig& c) { c.peak_lr = NAN; }, "peak_lr is nan");
+  expect([](TrainConfig& c) { c.min_lr = 1; }, "min_lr is 1");
+  expect([](TrainConfig& c) { c.optimizer.beta2 = 1; }, "beta is 1");
+  expect([](TrainConfig& c) { c.clip_norm = -1; }, "clip_norm is -1");
+  expect([](TrainConfig& c) { c.model.n_head = 3; }, "n_head 3");
+  expect([](TrainConfig& c) { c.model.vocab_size = 10; }, "vocabulary of 11");
+  expect([](TrainConfig& c) { c.model.n_positions = 500; }, "context of 500");
+}
+
+TEST_F(TrainerTest, OtherTokensDoNotResumeARun) {
+  Trainer(tiny_config(), training()).save(path_);
+  write_tokens("train.tokens", 400, 1);
+  EXPECT_THAT([&] { Trainer::resume(path_, training()); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("500"), HasSubstr("400"))));
+}
+
+TEST_F(TrainerTest, DivergenceIsSaidAndLeavesTheModelAsItWas) {
+  Trainer trainer(tiny_config(), training());
+  Tensor wte = trainer.model().parameters()[0].second;
+  {
+    const NoGradGuard no_grad;
+    wte.fill(std::numeric_limits<double>::infinity());
+  }
+  const auto before = numbers(trainer.model().parameters());
+  EXPECT_THAT([&] { trainer.step(); }, ThrowsMessage<RuntimeError>(HasSubstr("diverged")));
+  EXPECT_EQ(trainer.steps_made(), 0);
+  EXPECT_EQ(numbers(trainer.model().parameters()), before);
+  for (const auto& [name, parameter] : trainer.model().parameters()) EXPECT_FALSE(parameter.grad().defined()) << name;
+}
+
+}  // namespace
+}  // namespace tapehead
