@@ -9,16 +9,16 @@
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/parallel.h"
 
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/cross_entropy.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
-#include "tapehead/backends/cpu/simd_tmp-inl.h"
+#include "tapehead/backends/cpu/simd.h"
+#include <hwy/foreach_target.h>
+#include "tapehead/backends/cpu/simd_math-inl.h"
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace tapehead {
-namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
+namespace tapehead::HWY_NAMESPACE {
 
 // Elements of a block: whole vectors on every target, and few enough that all of a block's buffers fit the
 // cache.
@@ -138,7 +138,7 @@ RowSums<W> ReadRow(const Row<W, L, T>& row) {
     const auto reference = hn::Set(d, sums.reference);
     auto exp_sum = hn::Zero(d);
     for (int64_t i = 0; i < padded; i += lanes) {
-      exp_sum = hn::Add(exp_sum, FastExp(d, hn::Sub(hn::Load(d, z + i), reference)));
+      exp_sum = hn::Add(exp_sum, Exp(d, hn::Sub(hn::Load(d, z + i), reference)));
     }
     sums.others += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, exp_sum)));
   }
@@ -173,7 +173,7 @@ void WriteGradient(const Row<W, L, T>& row, const RowSums<W>& sums, double scale
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
     row.stage_z(begin, n, padded, z);
     for (int64_t i = 0; i < padded; i += lanes) {
-      hn::Store(hn::Mul(of_p, FastExp(d, hn::Sub(hn::Load(d, z + i), reference))), d, g + i);
+      hn::Store(hn::Mul(of_p, Exp(d, hn::Sub(hn::Load(d, z + i), reference))), d, g + i);
     }
     if (row.has_factors()) {
       row.stage_factors(begin, n, padded, a);
@@ -266,8 +266,7 @@ void CrossEntropyAnyType(const CrossEntropyRows& rows) {
   fail<TypeError>("[cross_entropy] logits of {} with tensors of {} and a gradient of {}", L, T, G);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace tapehead
+}  // namespace tapehead::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
