@@ -22,7 +22,6 @@ struct Header {
   int64_t vocab_size;
 };
 
-constexpr std::string_view kMagic = "TAPETOKS";
 constexpr int64_t kVersion = 1;
 
 int64_t token_bytes(int64_t vocab_size) {

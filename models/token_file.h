@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tapehead/core/file.h"
 
@@ -19,6 +20,8 @@ namespace tapehead {
 /// Movable; any number of threads may read one.
 class TokenFile {
  public:
+  static constexpr std::string_view kMagic = "TAPETOKS";
+
   /// Writes a file, whole or not at all. ValueError if a token is outside the vocabulary or vocab_size is not
   /// positive; SystemError if the machine refuses.
   static void write(const std::string& path, std::span<const int32_t> tokens, int64_t vocab_size);

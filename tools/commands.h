@@ -1,0 +1,19 @@
+// The subcommands of the program.
+//
+// To add one: write add_NAME in tools/NAME.cc, name it here, in kCommands of main.cc, and in BUILD. It adds a
+// subcommand with its options, a footer with an example, and a callback that does the work; errors are
+// thrown.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace tapehead {
+
+void add_train(CLI::App& program);
+void add_eval(CLI::App& program);
+void add_generate(CLI::App& program);
+void add_tokenize(CLI::App& program);
+
+}  // namespace tapehead

@@ -1,0 +1,75 @@
+// tapehead eval: the loss of a trained model on text that it has not seen.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include "tapehead/core/error.h"
+#include "tapehead/models/checkpoint.h"
+#include "tapehead/models/text.h"
+#include "tapehead/tools/commands.h"
+#include "tapehead/tools/format.h"
+#include "tapehead/tools/run_folder.h"
+
+namespace tapehead {
+
+namespace {
+
+struct EvalOptions {
+  std::string run;
+  std::string text;
+  int64_t batch_size = 16;
+};
+
+/// The tokens of a text, in a file that is gone when they are dropped.
+TokenFile encode_to_temporary(const Tokenizer& tokenizer, const std::string& text) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tapehead-XXXXXX").string();
+  check<SystemError>(mkdtemp(folder.data()) != nullptr,
+                     "[eval] cannot make a folder for temporary files, {}: {}", folder, std::strerror(errno));
+  const std::shared_ptr<void> removal(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  const std::string path = folder + "/tokens";
+  TokenFile::write(path, tokenizer.encode(text), tokenizer.vocab_size());
+  return TokenFile::open(path);  // mapped, so its name is not needed
+}
+
+void evaluate_run(const EvalOptions& options) {
+  const RunFolder run = {options.run};
+  RunData data = open_data(run);
+  if (!options.text.empty()) {
+    check<ValueError>(data.tokenizer.has_value(), "[eval] {} has no tokenizer to read a text with", run.path);
+    data.held_out = encode_to_temporary(*data.tokenizer, read_text(options.text));
+  }
+  check<ValueError>(data.held_out.has_value(),
+                    "[eval] {} has no held-out tokens; name a text with --text FILE", run.path);
+  const LoadedModel loaded = load_model(run.checkpoint());
+  const Evaluation evaluation =
+      evaluate(loaded.model, *data.held_out, options.batch_size, loaded.state.config.head_chunk_rows);
+  fmt::print("loss: {:.4f} nats per token", evaluation.loss);
+  if (data.tokenizer)
+    fmt::print(", {:.4f} bits per byte",
+               bits_per_byte(evaluation, target_bytes(*data.held_out, *data.tokenizer)));
+  fmt::print(" ({} tokens, model of step {})\n", format_count(evaluation.tokens),
+             format_count(loaded.state.step));
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program) {
+  CLI::App* eval = program.add_subcommand("eval", "Measure a model's loss on text that it has not seen");
+  const auto options = std::make_shared<EvalOptions>();
+  eval->add_option("RUN", options->run, "folder of the run")->required();
+  eval->add_option("--text", options->text, "measure on this text instead of the run's held-out part")
+      ->type_name("FILE");
+  eval->add_option("--batch-size", options->batch_size, "contexts computed at once")->capture_default_str();
+  eval->footer(
+      "Example:\n"
+      "  tapehead eval runs/book\n"
+      "  tapehead eval runs/book --text another.txt");
+  eval->callback([=] { evaluate_run(*options); });
+}
+
+}  // namespace tapehead

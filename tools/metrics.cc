@@ -1,0 +1,118 @@
+#include "tapehead/tools/metrics.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "tapehead/core/error.h"
+#include "tapehead/core/file.h"
+#include "tapehead/tools/format.h"
+
+namespace tapehead {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+/// Calls take(line, object) for every line that is an object with a step.
+void for_each_line(const std::string& text,
+                   const std::function<void(std::string_view line, int64_t step, const json& object)>& take) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (object.is_object() && object.contains("step") && object.at("step").is_number_integer()) {
+      take(line, object.at("step").get<int64_t>(), object);
+    }
+    begin = end + 1;
+  }
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(std::string path, int64_t step) : path_(std::move(path)) {
+  std::string kept;
+  if (std::filesystem::exists(path_)) {
+    for_each_line(read_file(path_), [&](std::string_view line, int64_t at, const json&) {
+      if (at <= step) kept.append(line).append("\n");
+    });
+  }
+  write_file_atomically(path_, kept);
+  descriptor_ = open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  check<SystemError>(descriptor_ >= 0, "cannot open {}: {}", path_, std::strerror(errno));
+}
+
+MetricsLog::~MetricsLog() {
+  close(descriptor_);
+}
+
+void MetricsLog::add(const StepMetrics& m) {
+  append(json({{"step", m.step},
+               {"loss", m.loss},
+               {"lr", m.lr},
+               {"grad_norm", m.grad_norm},
+               {"tokens", m.tokens},
+               {"seconds", m.seconds},
+               {"epoch", m.epoch}})
+             .dump());
+}
+
+void MetricsLog::add(const Evaluation& e, int64_t bytes) {
+  json line = {{"step", e.step}, {"held_out_loss", e.loss}};
+  if (bytes > 0) line["bits_per_byte"] = bits_per_byte(e, bytes);
+  line["tokens"] = e.tokens;
+  line["seconds"] = e.seconds;
+  append(line.dump());
+}
+
+void MetricsLog::append(const std::string& line) {
+  struct stat before;
+  check<SystemError>(fstat(descriptor_, &before) == 0, "cannot examine {}: {}", path_, std::strerror(errno));
+  const std::string text = line + "\n";
+  const ssize_t written = write(descriptor_, text.data(), text.size());
+  if (written == std::ssize(text)) return;
+  const std::string reason = written < 0 ? std::strerror(errno) : "the disk is full";
+  check<SystemError>(written <= 0 || ftruncate(descriptor_, before.st_size) == 0,
+                     "cannot undo a part of a line in {}: {}", path_, std::strerror(errno));
+  fail<SystemError>("cannot write to {}: {}", path_, reason);
+}
+
+History read_history(const std::string& path) {
+  History history;
+  for_each_line(read_file(path), [&](std::string_view, int64_t step, const json& object) {
+    const auto x = static_cast<double>(step);
+    if (object.contains("loss") && object.at("loss").is_number())
+      history.training.push_back({x, object.at("loss")});
+    if (object.contains("held_out_loss") && object.at("held_out_loss").is_number()) {
+      history.held_out.push_back({x, object.at("held_out_loss")});
+    }
+  });
+  return history;
+}
+
+std::string loss_chart(const History& history, const TrainConfig& config, const std::string& data_name) {
+  const GPTConfig& model = config.model;
+  LineChart chart;
+  chart.title = "Loss while training";
+  chart.subtitle =
+      fmt::format("{} · {} layers, width {}, context {}, vocabulary {} · {} tokens a step", data_name,
+                  model.n_layer, model.n_embd, model.n_positions, format_count(model.vocab_size),
+                  format_count(config.batch_size * model.n_positions));
+  chart.x_label = "step";
+  chart.y_label = "loss, nats per token";
+  chart.series.push_back({.name = "training", .points = history.training, .color = "#9bb8d9", .width = 1.2});
+  if (!history.held_out.empty()) {
+    chart.series.push_back(
+        {.name = "held out", .points = history.held_out, .color = "#c2410c", .width = 1.8, .markers = true});
+  }
+  return render(chart);
+}
+
+}  // namespace tapehead

@@ -1,0 +1,46 @@
+// A run's history: a file of JSON objects, one a line, and the picture of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tapehead/models/trainer.h"
+#include "tapehead/tools/svg_chart.h"
+
+namespace tapehead {
+
+/// Appends to a history. Lines are written whole or not at all.
+class MetricsLog {
+ public:
+  /// Keeps of an existing file the lines of steps up to `step`: later ones were made after the checkpoint
+  /// that training goes on from. Throws SystemError if the machine refuses.
+  MetricsLog(std::string path, int64_t step);
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+
+  /// {"step":7,"loss":8.9,"lr":0.0001,"grad_norm":1.2,"tokens":2048,"seconds":0.1,"epoch":0}
+  void add(const StepMetrics& metrics);
+  /// {"step":100,"held_out_loss":5.9,"bits_per_byte":2.1,"tokens":50000,"seconds":1.5}; without a tokenizer,
+  /// whose bytes are counted as 0, there are no bits.
+  void add(const Evaluation& evaluation, int64_t bytes);
+
+ private:
+  void append(const std::string& line);
+
+  std::string path_;
+  int descriptor_;
+};
+
+/// The points of a history, by step. Lines that are no such object are passed over.
+struct History {
+  std::vector<Point> training;
+  std::vector<Point> held_out;
+};
+History read_history(const std::string& path);
+
+/// The picture of a history.
+std::string loss_chart(const History& history, const TrainConfig& config, const std::string& data_name);
+
+}  // namespace tapehead
