@@ -1,9 +1,9 @@
 // Sums and maxima over any dimensions.
 //
-// All share one loop: kept dimensions outside, reduced ones inside, so that each output is finished in one go, in a fixed
-// order, with its sum in f64.
-#include <cmath>
+// All share one loop, `reduce`. Its order of summation depends on the layout alone, not on the number of
+// threads; sums run in f64.
 #include <limits>
+#include <vector>
 
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/nd_loop.h"
@@ -12,8 +12,8 @@ namespace tapehead {
 
 // Splits x's dimensions into those that y keeps and those that it is reduced over (size 1, or missing in y).
 struct Reduction {
-  Shape kept, reduced;               // both of x's rank, with 1 for the other's dimensions
-  Strides x_strides, y_strides;      // y's are 0 along reduced dimensions
+  Shape kept, reduced;           // both of x's rank, with 1 for the other's dimensions
+  Strides x_strides, y_strides;  // y's are 0 along reduced dimensions
 
   Reduction(const Tensor& x, const Tensor& y) : x_strides(x.strides()) {
     y_strides = broadcast_strides(y.shape(), y.strides(), x.shape());
@@ -29,42 +29,106 @@ struct Reduction {
   }
 };
 
-// For every element of y, calls finish(y offset, accumulator) with the accumulator that fold(accumulator, x value) built.
-// Kept runs are handled in blocks, so that x is read along memory also where y's dimension is the dense one.
-template <class T, class A, class Fold, class Finish>
-static void reduce(const Tensor& x, const Tensor& y, A initial, Fold&& fold, Finish&& finish) {
-  constexpr int64_t kBlock = 256;
+// For every element of y, calls finish(offset in y, accumulator), where fold(accumulator, x value) took in
+// every element of x behind it and merge(accumulator, accumulator) joined parts of them; each accumulator
+// starts as `initial`.
+template <class T, class A, class Fold, class Merge, class Finish>
+static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge merge, Finish finish) {
+  constexpr int64_t kBlock = 256;    // outputs in progress at once
+  constexpr int64_t kLanes = 8;      // independent accumulators along a dense run
+  constexpr int64_t kPart = kGrain;  // elements behind one output that one thread folds in one go
+  constexpr int64_t kFew = 64;       // outputs that are too few to share among threads
   const Reduction r(x, y);
   const T* in = x.data<T>();
   const NdLoop<2> kept(r.kept, {r.x_strides, r.y_strides});
   const NdLoop<1> reduced(r.reduced, {r.x_strides});
   const auto [kx, ky] = kept.steps();
   const int64_t rx = reduced.steps()[0];
-  const auto range = [&, kx = kx, ky = ky](const auto& at, int64_t n) {
-    for (int64_t begin = 0; begin < n; begin += kBlock) {
-      const int64_t width = std::min(kBlock, n - begin);
-      A acc[kBlock];
-      std::fill_n(acc, width, initial);
-      reduced.run(
-          [&](const auto& inner, int64_t m) {
-            const T* block = in + at[0] + begin * kx + inner[0];
+
+  // Elements [first, last) behind each of the outputs [begin, end): emit(output, offset in y, accumulator).
+  const auto fold_range = [&, kx = kx, ky = ky](int64_t first, int64_t last, int64_t begin, int64_t end,
+                                                auto emit) {
+    int64_t output = begin;
+    kept.range(begin, end, [&](const auto& at, int64_t n) {
+      for (int64_t done = 0; done < n; done += kBlock) {
+        const int64_t width = std::min(kBlock, n - done);
+        A acc[kBlock];
+        std::fill_n(acc, width, initial);
+        reduced.range(first, last, [&](const auto& inner, int64_t m) {
+          const T* block = in + at[0] + done * kx + inner[0];
+          if ((width > 1 && kx < rx) || m < 2 * kLanes) {  // outputs lie closer than the elements behind one
             for (int64_t j = 0; j < m; ++j) {
               for (int64_t i = 0; i < width; ++i) fold(acc[i], block[i * kx + j * rx]);
             }
-          },
-          /*serial=*/true);
-      for (int64_t i = 0; i < width; ++i) finish(at[1] + (begin + i) * ky, acc[i]);
-    }
+            return;
+          }
+          for (int64_t i = 0; i < width; ++i) {
+            const T* run = block + i * kx;
+            A lanes[kLanes];
+            std::fill_n(lanes, kLanes, initial);
+            int64_t j = 0;
+            for (; j + kLanes <= m; j += kLanes) {
+              for (int64_t l = 0; l < kLanes; ++l) fold(lanes[l], run[(j + l) * rx]);
+            }
+            for (; j < m; ++j) fold(lanes[0], run[j * rx]);
+            for (const A& lane : lanes) merge(acc[i], lane);
+          }
+        });
+        for (int64_t i = 0; i < width; ++i) emit(output++, at[1] + (done + i) * ky, acc[i]);
+      }
+    });
   };
-  kept.run(range, /*serial=*/x.numel() < kGrain);
+
+  const int64_t outputs = kept.count(), elements = reduced.count();
+  const int64_t parts = outputs < kFew ? (elements + kPart - 1) / kPart : 1;
+  if (parts <= 1) {
+    parallel_for(outputs, kGrain / std::max<int64_t>(elements, 1), [&](int64_t begin, int64_t end) {
+      fold_range(0, elements, begin, end, [&](int64_t, int64_t to, const A& acc) { finish(to, acc); });
+    });
+    return;
+  }
+  std::vector<A> partial(static_cast<size_t>(parts * outputs), initial);
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      A* row = partial.data() + part * outputs;
+      fold_range(part * kPart, std::min(elements, (part + 1) * kPart), 0, outputs,
+                 [&](int64_t output, int64_t, const A& acc) { row[output] = acc; });
+    }
+  });
+  fold_range(0, 0, 0, outputs, [&](int64_t output, int64_t to, A acc) {
+    for (int64_t part = 0; part < parts; ++part)
+      merge(acc, partial[static_cast<size_t>(part * outputs + output)]);
+    finish(to, acc);
+  });
 }
+
+// Finishes every element of y with the sum behind it.
+template <class T, class Finish>
+static void reduce_sum(const Tensor& x, const Tensor& y, Finish finish) {
+  reduce<T>(
+      x, y, 0.0, [](double& acc, T v) { acc += static_cast<double>(static_cast<wide_t<T>>(v)); },
+      [](double& acc, double part) { acc += part; }, finish);
+}
+
+// The largest value so far, and how often it was seen. Once NaN, no comparison replaces it.
+template <class W>
+struct Peak {
+  W value = -std::numeric_limits<W>::infinity();
+  int64_t count = 0;
+
+  void take(W v, int64_t n) {
+    if (v > value || v != v) {
+      *this = {v, n};
+    } else if (v == value) {
+      count += n;
+    }
+  }
+};
 
 void CpuBackend::sum(const Tensor& x, double scale, Tensor& y) {
   visit_floating(x.dtype(), "sum", [&]<class T>(std::type_identity<T>) {
     T* out = y.mutable_data<T>();
-    reduce<T>(
-        x, y, 0.0, [](double& acc, T v) { acc += static_cast<wide_t<T>>(v); },
-        [&](int64_t at, double total) { out[at] = static_cast<T>(scale * total); });
+    reduce_sum<T>(x, y, [=](int64_t at, double total) { out[at] = static_cast<T>(scale * total); });
   });
 }
 
@@ -78,7 +142,9 @@ void CpuBackend::accumulate(const Tensor& x, Tensor& y) {
       loop.run([&, sy = sy, sx = sx](const auto& at, int64_t n) {
         T* o = out + at[0];
         const T* v = in + at[1];
-        const auto add = [](T a, T b) { return static_cast<T>(static_cast<wide_t<T>>(a) + static_cast<wide_t<T>>(b)); };
+        const auto add = [](T a, T b) {
+          return static_cast<T>(static_cast<wide_t<T>>(a) + static_cast<wide_t<T>>(b));
+        };
         if (sy == 1 && sx == 1) {
           for (int64_t i = 0; i < n; ++i) o[i] = add(o[i], v[i]);
         } else {
@@ -87,9 +153,9 @@ void CpuBackend::accumulate(const Tensor& x, Tensor& y) {
       });
       return;
     }
-    reduce<T>(
-        x, y, 0.0, [](double& acc, T v) { acc += static_cast<wide_t<T>>(v); },
-        [&](int64_t at, double total) { out[at] = static_cast<T>(static_cast<double>(static_cast<wide_t<T>>(out[at])) + total); });
+    reduce_sum<T>(x, y, [=](int64_t at, double total) {
+      out[at] = static_cast<T>(static_cast<double>(static_cast<wide_t<T>>(out[at])) + total);
+    });
   });
 }
 
@@ -97,46 +163,38 @@ void CpuBackend::max(const Tensor& x, Tensor& y) {
   visit_floating(x.dtype(), "max", [&]<class T>(std::type_identity<T>) {
     using W = wide_t<T>;
     T* out = y.mutable_data<T>();
+    const auto take = [](W& largest, W v) { largest = v > largest || v != v ? v : largest; };
     reduce<T>(
-        x, y, -std::numeric_limits<W>::infinity(),
-        [](W& acc, T v) {
-          const W w = static_cast<W>(v);
-          if (w > acc || w != w) acc = w;  // once NaN, no comparison replaces it
-        },
-        [&](int64_t at, W largest) { out[at] = static_cast<T>(largest); });
+        x, y, -std::numeric_limits<W>::infinity(), [=](W& acc, T v) { take(acc, static_cast<W>(v)); }, take,
+        [=](int64_t at, W largest) { out[at] = static_cast<T>(largest); });
   });
 }
 
 void CpuBackend::max_backward(const Tensor& x, const Tensor& y, const Tensor& gy, Tensor& gx) {
   visit_floating(x.dtype(), "max_backward", [&]<class T>(std::type_identity<T>) {
     using W = wide_t<T>;
-    // y read at x's elements: reduce over x == y needs both, so it runs over the ties themselves.
-    Tensor ties = Tensor::zeros(y.shape(), DType::f64);
+    Tensor ties(y.shape(), DType::f64);
+    double* number = ties.mutable_data<double>();
+    reduce<T>(
+        x, ties, Peak<W>(), [](Peak<W>& acc, T v) { acc.take(static_cast<W>(v), 1); },
+        [](Peak<W>& acc, const Peak<W>& part) { acc.take(part.value, part.count); },
+        [=](int64_t at, const Peak<W>& peak) { number[at] = static_cast<double>(peak.count); });
+
     const T* in = x.data<T>();
     const T* largest = y.data<T>();
     const T* up = gy.data<T>();
-    const NdLoop<3> count(x.shape(), {x.strides(), broadcast_strides(y.shape(), y.strides(), x.shape()),
-                                      broadcast_strides(ties.shape(), ties.strides(), x.shape())});
-    double* number = ties.mutable_data<double>();
-    const auto steps = count.steps();
-    count.run(
-        [&](const auto& at, int64_t n) {
-          for (int64_t i = 0; i < n; ++i) {
-            const W v = static_cast<W>(in[at[0] + i * steps[0]]), m = static_cast<W>(largest[at[1] + i * steps[1]]);
-            number[at[2] + i * steps[2]] += v == m ? 1 : 0;
-          }
-        },
-        /*serial=*/true);
     T* out = gx.mutable_data<T>();
-    const NdLoop<5> share(x.shape(), {x.strides(), broadcast_strides(y.shape(), y.strides(), x.shape()),
-                                      broadcast_strides(ties.shape(), ties.strides(), x.shape()),
-                                      broadcast_strides(gy.shape(), gy.strides(), x.shape()), gx.strides()});
-    const auto s = share.steps();
-    share.run([&](const auto& at, int64_t n) {
+    const auto strides_of = [&](const Tensor& t) {
+      return broadcast_strides(t.shape(), t.strides(), x.shape());
+    };
+    const NdLoop<5> loop(x.shape(),
+                         {x.strides(), strides_of(y), strides_of(ties), strides_of(gy), gx.strides()});
+    const auto [sx, sy, st, sg, so] = loop.steps();
+    loop.run([=, sx = sx, sy = sy, st = st, sg = sg, so = so](const auto& at, int64_t n) {
       for (int64_t i = 0; i < n; ++i) {
-        const bool tie = static_cast<W>(in[at[0] + i * s[0]]) == static_cast<W>(largest[at[1] + i * s[1]]);
-        const double g = tie ? static_cast<W>(up[at[3] + i * s[3]]) / number[at[2] + i * s[2]] : 0.0;
-        out[at[4] + i * s[4]] = static_cast<T>(g);
+        const bool tie = static_cast<W>(in[at[0] + i * sx]) == static_cast<W>(largest[at[1] + i * sy]);
+        const double g = static_cast<double>(static_cast<W>(up[at[3] + i * sg]));
+        out[at[4] + i * so] = tie ? static_cast<T>(g / number[at[2] + i * st]) : T(0.0f);
       }
     });
   });
