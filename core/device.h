@@ -54,8 +54,8 @@ DeviceRuntime& device_runtime(Device device);
 }  // namespace tapehead
 
 template <>
-struct fmt::formatter<tapehead::Device> : fmt::formatter<std::string_view> {
+struct fmt::formatter<tapehead::Device> : tapehead::PlainFormatter {
   auto format(tapehead::Device d, format_context& ctx) const {
-    return fmt::formatter<std::string_view>::format(tapehead::name(d), ctx);
+    return fmt::format_to(ctx.out(), "{}", tapehead::name(d));
   }
 };

@@ -99,8 +99,8 @@ decltype(auto) visit_index(DType t, std::string_view op, F&& f) {
 }  // namespace tapehead
 
 template <>
-struct fmt::formatter<tapehead::DType> : fmt::formatter<std::string_view> {
+struct fmt::formatter<tapehead::DType> : tapehead::PlainFormatter {
   auto format(tapehead::DType t, format_context& ctx) const {
-    return fmt::formatter<std::string_view>::format(tapehead::name(t), ctx);
+    return fmt::format_to(ctx.out(), "{}", tapehead::name(t));
   }
 };

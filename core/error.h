@@ -45,4 +45,9 @@ void check(bool ok, fmt::format_string<Args...> message, Args&&... args) {
   }
 }
 
+/// For fmt::formatter of our types: "{}" and no options.
+struct PlainFormatter {
+  constexpr auto parse(fmt::format_parse_context& ctx) { return ctx.begin(); }
+};
+
 }  // namespace tapehead

@@ -66,8 +66,8 @@ Strides broadcast_strides(const Shape& shape, const Strides& strides, const Shap
 }  // namespace tapehead
 
 template <>
-struct fmt::formatter<tapehead::Shape> : fmt::formatter<std::string_view> {
+struct fmt::formatter<tapehead::Shape> : tapehead::PlainFormatter {
   auto format(const tapehead::Shape& s, format_context& ctx) const {
-    return fmt::formatter<std::string_view>::format(s.str(), ctx);
+    return fmt::format_to(ctx.out(), "{}", s.str());
   }
 };

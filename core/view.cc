@@ -11,16 +11,10 @@ static bool strides_for(const Tensor& x, const Shape& shape, Strides& result) {
   result.assign(static_cast<size_t>(shape.dim()), 1);
   int64_t to = shape.dim() - 1;
   for (int64_t from = x.dim() - 1; from >= 0;) {
+    const int64_t stride = x.strides()[static_cast<size_t>(from)];
     int64_t run = x.size(from);
-    int64_t stride = x.strides()[static_cast<size_t>(from)];
-    int64_t outer = stride * run;
-    for (--from; from >= 0 && (x.size(from) == 1 || run == 1 || x.strides()[static_cast<size_t>(from)] == outer); --from) {
-      if (run == 1) {
-        stride = x.strides()[static_cast<size_t>(from)];
-        outer = stride;
-      }
+    for (--from; from >= 0 && (x.size(from) == 1 || x.strides()[static_cast<size_t>(from)] == stride * run); --from) {
       run *= x.size(from);
-      outer *= x.size(from);
     }
     for (int64_t covered = 1; to >= 0 && (covered < run || shape[to] == 1); --to) {
       result[static_cast<size_t>(to)] = stride * covered;

@@ -465,7 +465,10 @@ TEST(Hooks, AHookMayRegisterAnother) {
     }
     return Tensor();
   });
+  int second = 0;
+  y.register_hook([&](const Tensor&) { return ++second, Tensor(); });
   backward(y, {}, true);
+  EXPECT_EQ(second, 1);
   EXPECT_EQ(calls, 0);
   backward(y);
   EXPECT_EQ(calls, 100);
@@ -509,7 +512,8 @@ TEST(Anomaly, IsOffOutsideTheGuard) {
   EXPECT_NO_THROW(backward(square(x)));
 }
 
-// ---- Depth and width (invariant 6). Recursion would need a hundred times this stack: it takes a frame a node.
+// ---- Depth and width (invariant 6). Recursion would need a hundred times this stack: it takes a frame a
+// node.
 
 void on_small_stack(std::function<void()> body) {
   pthread_attr_t attributes;

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "tapehead/core/view.h"
@@ -160,6 +160,7 @@ TEST(Tensor, OverStaysInsideItsStorage) {
   EXPECT_THROW(Tensor::over(storage, {2}, DType::f32, 3), ValueError);
   EXPECT_THROW(Tensor::over(storage, {2}, DType::f32, -1), ValueError);
   EXPECT_THROW(Tensor::over(storage, {int64_t{1} << 61}, DType::f64), ValueError) << "bytes overflow";
+  EXPECT_THROW(Tensor::over(storage, {std::numeric_limits<int64_t>::max()}, DType::f32, 2), ValueError);
 }
 
 TEST(Tensor, ForeignMemoryIsKeptAliveAndIsNeverExclusive) {
