@@ -17,8 +17,9 @@ CpuBackend& cpu_backend() {
 void* CpuBackend::allocate(int64_t bytes) {
   constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector
   void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment));
-  check<SystemError>(memory != nullptr, "out of memory: {} bytes were wanted on the cpu, {} are live there", bytes,
-                     memory_stats({}).live_bytes);
+  if (!memory) {
+    fail<SystemError>("out of memory: {} bytes were wanted on the cpu, {} are live there", bytes, memory_stats({}).live_bytes);
+  }
   return memory;
 }
 
