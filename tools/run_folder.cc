@@ -138,6 +138,13 @@ RunData prepare_data(const RunFolder& run, const DataOptions& options) {
   return data;
 }
 
+void check_text(const RunFolder& run, const std::string& text) {
+  const json made_from = read_data_file(run).at("made_from");
+  check<ValueError>(made_from.value("text_fingerprint", "") == fingerprint(read_text(text)),
+                    "[data] {} was made from another text than {}; give another folder, or remove this one",
+                    run.path, text);
+}
+
 RunData open_data(const RunFolder& run) {
   const json file = read_data_file(run);
   // A name is the run's own file; a whole path stays what it is.

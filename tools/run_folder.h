@@ -55,6 +55,9 @@ struct RunData {
 /// reading and splitting a text, training a tokenizer and writing files throw.
 RunData prepare_data(const RunFolder& run, const DataOptions& options);
 
+/// Throws ValueError unless the run's tokens were made from the text in this file.
+void check_text(const RunFolder& run, const std::string& text);
+
 /// The tokens of a run that was prepared before. Throws ValueError if there are none.
 RunData open_data(const RunFolder& run);
 

@@ -152,6 +152,7 @@ void draw_loss(const RunFolder& run, const TrainConfig& config, const std::strin
 /// Trains what is left, with everything that goes on around it: history, progress, checkpoints, stopping.
 void train(Trainer& trainer, const RunFolder& run, const std::string& data_name, int64_t held_out_bytes,
            const TrainOptions& options, const std::string& program) {
+  StopSignal stop;
   const TrainConfig& config = trainer.config();
   fmt::print("model: {} parameters; {} steps of {} tokens\n", format_count(trainer.model().parameter_count()),
              format_count(config.steps - trainer.steps_made()),
@@ -159,7 +160,6 @@ void train(Trainer& trainer, const RunFolder& run, const std::string& data_name,
   std::fflush(stdout);
 
   MetricsLog log(run.metrics(), trainer.steps_made());
-  StopSignal stop;
   ProgressLine progress;
   int64_t tokens = 0;
   double seconds = 0;
@@ -226,6 +226,7 @@ void resume(const TrainOptions& options, std::optional<int64_t> steps, const std
   const RunFolder run = {options.resume};
   check<ValueError>(std::filesystem::exists(run.checkpoint()), "[train] {} holds no checkpoint to go on from",
                     run.path);
+  if (!options.data.text.empty()) check_text(run, options.data.text);
   const TrainState state = read_train_state(run.checkpoint());
   if (state.step >= steps.value_or(state.config.steps) && std::filesystem::exists(run.summary())) {
     fmt::print("training: all {} steps are made already (skipped)\n", state.step);
@@ -249,12 +250,14 @@ void add_train(CLI::App& program) {
   add_data_options(*train, options->data);
   add_model_options(*train, options->config.model);
   add_training_options(*train, *options);
-  // Whatever was added so far describes a new run.
+  // What describes a new run; a text is allowed, to make sure that it is the run's.
   CLI::Option* resume_option =
       train->add_option("--resume", options->resume, "go on with the run in this folder")
           ->type_name("FOLDER");
   for (CLI::Option* option : train->get_options()) {
-    if (option != resume_option && option != train->get_help_ptr()) resume_option->excludes(option);
+    if (option != resume_option && option != train->get_help_ptr() && option->get_name() != "--text") {
+      resume_option->excludes(option);
+    }
   }
   CLI::Option* steps =
       train->add_option("--steps", options->config.steps, "how many, those before a resume included");

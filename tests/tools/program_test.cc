@@ -1,0 +1,443 @@
+// The program as a whole, run as people run it: what it makes, how it stops, and what it says of bad input.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kProgram = "tools/tapehead";
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_file(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+int64_t count_lines(const std::string& text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+using Args = std::vector<std::string>;
+
+Args operator+(Args a, const Args& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+struct Result {
+  int status = -1;  // of exit, or 128 + the signal, as a shell has it
+  std::string out, err;
+};
+
+/// What the program meets outside its arguments.
+struct Surroundings {
+  rlim_t file_bytes = RLIM_INFINITY;  // the largest file that it may write: a full disk
+  std::string stdin_text = {};
+  std::string stdout_path = {};  // empty: a file of its own
+};
+
+class Program : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    std::string text;
+    for (int i = 0; i < 400; ++i)
+      text += fmt::format("line {} tells of {} apples and of {} pears\n", i, i * i % 37, i % 11);
+    write_file(folder_ / "text.txt", text);
+  }
+
+  std::string path(const std::string& name) const { return folder_ / name; }
+
+  /// Begins a new run of a model so small that its steps take no time.
+  Args train(const Args& more = {}) const { return train_on(path("text.txt"), more); }
+  Args train_on(const std::string& text, const Args& more = {}) const {
+    return Args{"train", "--text",   text, "--out",    path("run"), "--n-layer",
+                "1",     "--n-head", "2",  "--n-embd", "16"} +
+           more;
+  }
+  const Args kTiny = {"--vocab-size", "300", "--context", "16", "--batch-size", "4", "--steps", "4"};
+
+  pid_t start(const Args& args, const Surroundings& around = {}) {
+    write_file(folder_ / "stdin", around.stdin_text);
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto redirect = [](const std::string& to, int flags, int descriptor) {
+        dup2(open(to.c_str(), flags, 0600), descriptor);
+      };
+      redirect(path("stdin"), O_RDONLY, STDIN_FILENO);
+      redirect(around.stdout_path.empty() ? path("stdout") : around.stdout_path, O_WRONLY | O_CREAT | O_TRUNC,
+               STDOUT_FILENO);
+      redirect(path("stderr"), O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
+      const rlimit limit = {around.file_bytes, around.file_bytes};
+      setrlimit(RLIMIT_FSIZE, &limit);
+      exec(args);
+    }
+    return child;
+  }
+
+  /// Until a file of the test holds `text`, or the child has ended.
+  void wait_for(pid_t child, const std::string& file, const std::string& text) const {
+    siginfo_t ended = {};
+    while (read_file(path(file)).find(text) == std::string::npos) {
+      waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+      ASSERT_EQ(ended.si_pid, 0) << "the program ended first: " << read_file(path("stderr"));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  Result finish(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(path("stdout")),
+            read_file(path("stderr"))};
+  }
+
+  Result run(const Args& args, const Surroundings& around = {}) { return finish(start(args, around)); }
+
+  /// Expects an end with `status`, and one line that begins with the error's type and holds `part`.
+  void expect_error(const Args& args, int status, const std::string& type, const std::string& part,
+                    const Surroundings& around = {}) {
+    const Result result = run(args, around);
+    EXPECT_EQ(result.status, status) << result.err;
+    EXPECT_TRUE(result.err.starts_with("error: " + type + ": ")) << result.err;
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+    EXPECT_EQ(count_lines(result.err), 1) << result.err;
+  }
+
+  /// Names in the run's folder that are none of a run's.
+  Args strangers() const {
+    const Args known = {
+        "tokenizer",       "train.tokens",  "held_out.tokens", "data.json",   "checkpoint.safetensors",
+        "checkpoint.json", "metrics.jsonl", "loss.svg",        "summary.json"};
+    Args found;
+    for (const auto& entry : fs::directory_iterator(folder_ / "run")) {
+      const std::string name = entry.path().filename();
+      if (std::ranges::find(known, name) == known.end()) found.push_back(name);
+    }
+    return found;
+  }
+
+  [[noreturn]] static void exec(const Args& args) {
+    std::vector<char*> argv = {const_cast<char*>(kProgram)};
+    for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+    argv.push_back(nullptr);
+    execv(kProgram, argv.data());
+    _exit(127);
+  }
+
+  fs::path folder_;
+};
+
+// ---- What it makes
+
+TEST_F(Program, TrainsAndSaysNothingOnStandardError) {
+  const Result result = run(train(kTiny));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_NE(result.out.find("held-out loss: "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find(" bits per byte"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("chunked, measured"), std::string::npos) << result.out;
+  for (const char* name : {"tokenizer/vocab.json", "tokenizer/merges.txt", "train.tokens", "held_out.tokens",
+                           "checkpoint.safetensors", "metrics.jsonl", "loss.svg", "summary.json"}) {
+    EXPECT_TRUE(fs::exists(folder_ / "run" / name)) << name;
+  }
+  EXPECT_EQ(count_lines(read_file(folder_ / "run/metrics.jsonl")), 4 + 1);  // steps, and the last evaluation
+  EXPECT_EQ(strangers(), Args());
+}
+
+TEST_F(Program, AsksBeforeItTrainsOverARun) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  const std::string before = read_file(folder_ / "run/checkpoint.safetensors");
+  expect_error(train(kTiny), 2, "ValueError", "--resume");
+  EXPECT_EQ(read_file(folder_ / "run/checkpoint.safetensors"), before);
+}
+
+TEST_F(Program, PreparesATextOnce) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  fs::remove(folder_ / "run/checkpoint.safetensors");
+  const Result again = run(train(kTiny));
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_NE(again.out.find("skipped"), std::string::npos) << again.out;
+  fs::remove(folder_ / "run/checkpoint.safetensors");
+  write_file(folder_ / "text.txt", read_file(folder_ / "text.txt") + "one line more\n");
+  expect_error(train(kTiny), 2, "ValueError", "another text");
+}
+
+TEST_F(Program, ResumesAFinishedRunForMoreSteps) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  const Result same = run({"train", "--resume", path("run")});
+  EXPECT_EQ(same.status, 0) << same.err;
+  EXPECT_NE(same.out.find("skipped"), std::string::npos) << same.out;
+  EXPECT_NE(same.out.find("held-out loss: "), std::string::npos) << same.out;
+  const Result more = run({"train", "--resume", path("run"), "--steps", "6", "--text", path("text.txt")});
+  EXPECT_EQ(more.status, 0) << more.err;
+  EXPECT_EQ(count_lines(read_file(folder_ / "run/metrics.jsonl")), 6 + 2);
+  write_file(folder_ / "other.txt", "another text");
+  expect_error({"train", "--resume", path("run"), "--text", path("other.txt")}, 2, "ValueError",
+               "another text");
+  expect_error({"train", "--resume", path("run"), "--lr", "1"}, 2, "ValueError", "--lr excludes --resume");
+}
+
+TEST_F(Program, EvaluatesARunAndAnotherText) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  const Result own = run({"eval", path("run")});
+  EXPECT_EQ(own.status, 0) << own.err;
+  EXPECT_NE(own.out.find("nats per token"), std::string::npos) << own.out;
+  const Result other = run({"eval", path("run"), "--text", path("text.txt")});
+  EXPECT_EQ(other.status, 0) << other.err;
+  EXPECT_NE(other.out, own.out);
+}
+
+TEST_F(Program, GeneratesTheSameTextFromTheSameSeed) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  const Args generate = {"generate", path("run"), "--prompt", "line",  "--tokens",
+                         "30",       "--top-k",   "0",        "--seed"};
+  const Result first = run(generate + Args{"1"}), again = run(generate + Args{"1"}),
+               other = run(generate + Args{"2"});
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_TRUE(first.out.starts_with("line")) << first.out;
+  EXPECT_EQ(first.out, again.out);
+  EXPECT_NE(first.out, other.out);
+}
+
+TEST_F(Program, TokenizesAnyBytesAndBack) {
+  ASSERT_EQ(
+      run({"tokenize", "train", "--text", path("text.txt"), "--vocab-size", "270", "--out", path("tok")})
+          .status,
+      0);
+  const std::string bytes("apples \xff\xfe\x00 \xc3\xa4 end", 17);
+  const Result ids = run({"tokenize", "encode", path("tok")}, {.stdin_text = bytes});
+  ASSERT_EQ(ids.status, 0) << ids.err;
+  EXPECT_EQ(run({"tokenize", "decode", path("tok")}, {.stdin_text = ids.out}).out, bytes);
+  ASSERT_EQ(run({"tokenize", "encode", path("tok"), path("text.txt"), "--out", path("text.tokens")}).status,
+            0);
+  EXPECT_EQ(run({"tokenize", "decode", path("tok"), path("text.tokens")}).out,
+            read_file(folder_ / "text.txt"));
+  expect_error({"tokenize", "decode", path("tok")}, 2, "ValueError", "12x", {.stdin_text = "1 12x 3"});
+  expect_error({"tokenize", "decode", path("tok")}, 2, "ValueError", "999", {.stdin_text = "999"});
+}
+
+TEST_F(Program, TrainsOnTokenFiles) {
+  ASSERT_EQ(
+      run({"tokenize", "train", "--text", path("text.txt"), "--vocab-size", "270", "--out", path("tok")})
+          .status,
+      0);
+  ASSERT_EQ(run({"tokenize", "encode", path("tok"), path("text.txt"), "--out", path("text.tokens")}).status,
+            0);
+  const Args model = {"--n-layer", "1",  "--n-head",     "1", "--n-embd", "8",
+                      "--context", "16", "--batch-size", "2", "--steps",  "2"};
+  const Args tokens = {"train", "--tokens", path("text.tokens"), "--held-out-tokens", path("text.tokens")};
+  const Result bare = run(tokens + Args{"--out", path("bare")} + model);
+  EXPECT_EQ(bare.status, 0) << bare.err;
+  EXPECT_NE(bare.out.find("nats per token"), std::string::npos) << bare.out;
+  EXPECT_EQ(bare.out.find("bits per byte"), std::string::npos) << bare.out;
+  const Result full = run(tokens + Args{"--tokenizer", path("tok"), "--out", path("full")} + model);
+  EXPECT_EQ(full.status, 0) << full.err;
+  EXPECT_NE(full.out.find("bits per byte"), std::string::npos) << full.out;
+  EXPECT_EQ(run({"generate", path("full"), "--tokens", "5"}).status, 0);
+}
+
+TEST_F(Program, ExplainsItself) {
+  const std::vector<Args> commands = {{"train"},
+                                      {"eval"},
+                                      {"generate"},
+                                      {"tokenize"},
+                                      {"tokenize", "train"},
+                                      {"tokenize", "encode"},
+                                      {"tokenize", "decode"}};
+  for (const Args& command : commands) {
+    const Result help = run(command + Args{"--help"});
+    EXPECT_EQ(help.status, 0);
+    EXPECT_NE(help.out.find("Example:"), std::string::npos) << help.out;
+  }
+}
+
+// ---- How it is watched and stopped
+
+TEST_F(Program, ShowsProgressOnATerminal) {
+  int terminal = -1;
+  const Args args = train(kTiny);
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) exec(args);
+  std::string seen;
+  char part[4096];
+  for (ssize_t n; (n = ::read(terminal, part, sizeof(part))) > 0;) seen.append(part, static_cast<size_t>(n));
+  close(terminal);
+  EXPECT_EQ(finish(child).status, 0);
+  EXPECT_NE(seen.find("step 1/4  loss "), std::string::npos) << seen;
+  EXPECT_NE(seen.find(" tokens/s"), std::string::npos) << seen;
+  EXPECT_NE(seen.find(" left"), std::string::npos) << seen;
+}
+
+TEST_F(Program, PrintsProgressLinesWhenAsked) {
+  const Result result = run(train(kTiny + Args{"--log-every", "2"}));
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(count_lines(result.err), 2) << result.err;
+  EXPECT_TRUE(result.err.starts_with("step 2/4  loss ")) << result.err;
+}
+
+TEST_F(Program, FinishesTheStepAndSavesOnInterrupt) {
+  const Args endless = {"--vocab-size", "300", "--context", "16", "--batch-size", "4", "--steps", "1000000"};
+  const pid_t child = start(train(endless));
+  wait_for(child, "run/metrics.jsonl", "\"step\":3");
+  kill(child, SIGINT);
+  const Result result = finish(child);
+  EXPECT_EQ(result.status, 128 + SIGINT);
+  EXPECT_NE(result.out.find(fmt::format("{} train --resume {}\n", kProgram, path("run"))), std::string::npos)
+      << result.out;
+  EXPECT_TRUE(fs::exists(folder_ / "run/loss.svg"));
+  EXPECT_EQ(strangers(), Args());
+  // All steps that were made are in the checkpoint.
+  const int64_t made = count_lines(read_file(folder_ / "run/metrics.jsonl"));
+  const Result resumed = run({"train", "--resume", path("run"), "--steps", fmt::format("{}", made + 2)});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_NE(resumed.out.find("; 2 steps of "), std::string::npos) << resumed.out;
+}
+
+TEST_F(Program, QuitsOnASecondInterrupt) {
+  // A step that takes seconds, in little memory.
+  const pid_t child =
+      start({"train", "--text", path("text.txt"), "--out", path("run"), "--vocab-size", "300", "--n-layer",
+             "8", "--n-embd", "512", "--batch-size", "30", "--accumulate", "30"});
+  wait_for(child, "stdout", "model: ");
+  kill(child, SIGINT);
+  wait_for(child, "stderr", "again to quit at once");
+  kill(child, SIGINT);
+  EXPECT_EQ(finish(child).status, 128 + SIGINT);
+  EXPECT_FALSE(fs::exists(folder_ / "run/checkpoint.safetensors"));
+}
+
+// ---- Bad input
+
+TEST_F(Program, RefusesTextsThatAreNone) {
+  write_file(folder_ / "empty.txt", "");
+  expect_error({"train"}, 2, "ValueError", "--text");
+  expect_error(train_on(path("missing.txt"), kTiny), 2, "ValueError", "missing.txt");
+  expect_error(train_on(path("empty.txt"), kTiny), 2, "ValueError", "is empty");
+  expect_error(train_on(path(""), kTiny), 2, "ValueError", "folder");
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+TEST_F(Program, RefusesATextShorterThanAContext) {
+  write_file(folder_ / "short.txt", "one\ntwo\nthree\nfour\nfive\nsix\n");
+  expect_error(train_on(path("short.txt"), kTiny + Args{"--held-out", "0"}), 2, "ValueError", "context");
+  EXPECT_FALSE(fs::exists(folder_ / "run/checkpoint.safetensors"));
+}
+
+TEST_F(Program, TrainsOnBytesThatAreNoText) {
+  std::string bytes;
+  for (int i = 0; i < 20000; ++i) bytes += static_cast<char>(i * i % 251 + i % 5);
+  write_file(folder_ / "binary", bytes);
+  const Result result = run(train_on(path("binary"), kTiny));
+  EXPECT_EQ(result.status, 0) << result.err;
+  const Result ids = run({"tokenize", "encode", path("run"), path("binary")});
+  EXPECT_EQ(run({"tokenize", "decode", path("run")}, {.stdin_text = ids.out}).out, bytes);
+}
+
+TEST_F(Program, RefusesSizesThatCannotBe) {
+  const Args shape = {"--context", "16", "--steps", "2"};
+  expect_error(train(shape + Args{"--vocab-size", "256"}), 2, "ValueError", "257");
+  expect_error(train(shape + Args{"--vocab-size", "300", "--dropout", "1"}), 2, "ValueError", "dropout");
+  expect_error(train(shape + Args{"--vocab-size", "300", "--accumulate", "0"}), 2, "ValueError",
+               "--accumulate");
+  expect_error(train(shape + Args{"--vocab-size", "300", "--held-out", "1"}), 2, "ValueError",
+               "between 0 and 1");
+  expect_error(train(shape + Args{"--vocab-size", "three"}), 2, "ValueError", "--vocab-size");
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+  expect_error(train(shape + Args{"--vocab-size", "300", "--batch-size", "100000"}), 2, "ValueError",
+               "batch");
+  EXPECT_FALSE(fs::exists(folder_ / "run/checkpoint.safetensors"));
+}
+
+TEST_F(Program, RefusesWordsItDoesNotKnow) {
+  expect_error({}, 2, "ValueError", "subcommand");
+  expect_error({"trian"}, 2, "ValueError", "trian");
+  expect_error({"train", "--stpes", "3"}, 2, "ValueError", "--stpes");
+}
+
+TEST_F(Program, RefusesFoldersThatAreNoRun) {
+  for (const char* command : {"eval", "generate"})
+    expect_error({command, path("nowhere")}, 2, "ValueError", "nowhere");
+  expect_error({"train", "--resume", path("nowhere")}, 2, "ValueError", "nowhere");
+}
+
+TEST_F(Program, ReportsAFolderThatCannotBeMade) {
+  Args args = train(kTiny);
+  *std::ranges::find(args, path("run")) = path("text.txt/run");  // below a file: refused to root, too
+  expect_error(args, 1, "SystemError", "text.txt/run");
+}
+
+TEST_F(Program, ReportsAFullDiskAndKeepsTheOldCheckpoint) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  const std::string checkpoint = read_file(folder_ / "run/checkpoint.safetensors");
+  const std::string metrics = read_file(folder_ / "run/metrics.jsonl");
+  const Args more = {"train", "--resume", path("run"), "--steps", "6"};
+  expect_error(more, 1, "SystemError", "checkpoint", {.file_bytes = checkpoint.size() / 2});
+  EXPECT_EQ(read_file(folder_ / "run/checkpoint.safetensors"), checkpoint);
+  EXPECT_EQ(strangers(), Args());
+  // A history that fills up ends with its last whole line.
+  expect_error(more, 1, "SystemError", "metrics.jsonl", {.file_bytes = metrics.size() + 10});
+  EXPECT_EQ(read_file(folder_ / "run/metrics.jsonl"), metrics);
+  EXPECT_EQ(read_file(folder_ / "run/checkpoint.safetensors"), checkpoint);
+  EXPECT_EQ(run(more).status, 0);
+}
+
+TEST_F(Program, ReportsAFullDiskBeforeTraining) {
+  expect_error(train(kTiny), 1, "SystemError", "cannot write", {.file_bytes = 1000});
+  EXPECT_FALSE(fs::exists(folder_ / "run/data.json"));
+  EXPECT_EQ(strangers(), Args());
+  EXPECT_EQ(run(train(kTiny)).status, 0);
+}
+
+TEST_F(Program, ReportsOutputThatCannotBeWritten) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  expect_error({"eval", path("run")}, 1, "SystemError", "standard output", {.stdout_path = "/dev/full"});
+  expect_error({"generate", path("run")}, 1, "SystemError", "standard output", {.stdout_path = "/dev/full"});
+}
+
+TEST_F(Program, RefusesACheckpointCutShort) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  const std::string checkpoint = read_file(folder_ / "run/checkpoint.safetensors");
+  for (const size_t size :
+       {checkpoint.size() - 1, checkpoint.size() / 2, size_t{100}, size_t{3}, size_t{0}}) {
+    write_file(folder_ / "run/checkpoint.safetensors", checkpoint.substr(0, size));
+    for (const Args& args :
+         {Args{"eval", path("run")}, Args{"generate", path("run")}, Args{"train", "--resume", path("run")}}) {
+      expect_error(args, 2, "ValueError", "checkpoint.safetensors");
+    }
+  }
+}
+
+TEST_F(Program, RefusesACheckpointOfAnotherShape) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  std::string checkpoint = read_file(folder_ / "run/checkpoint.safetensors");
+  const size_t width = checkpoint.find("n_embd");
+  const size_t at = checkpoint.find("16", width);
+  ASSERT_LT(at, width + 20);
+  checkpoint.replace(at, 2, "32");
+  write_file(folder_ / "run/checkpoint.safetensors", checkpoint);
+  expect_error({"eval", path("run")}, 2, "ValueError", "(300, 16)");
+}
+
+}  // namespace
