@@ -38,17 +38,17 @@ Batch windows_in_order(const TokenFile& tokens, int64_t context, int64_t first, 
 Batches::Batches(const TokenFile& tokens, int64_t rows, int64_t context, uint64_t seed, DataPosition position)
     : tokens_(&tokens), rows_(rows), context_(context), seed_(seed), position_(position) {
   check<ValueError>(tokens.size() > context,
-                    "[batches] {} tokens are less than one context of {} and its next token: give more text, or a shorter "
-                    "context",
+                    "[batches] {} tokens are less than one context of {} and its next token: give more text "
+                    "or a shorter context",
                     tokens.size(), context);
   const int64_t windows = count_windows(tokens, context);
   check<ValueError>(rows >= 1 && rows <= windows,
-                    "[batches] a batch of {} rows from {} tokens, which fill {} rows of context {}: take a batch of 1 to {}, "
-                    "a shorter context, or more text",
+                    "[batches] a batch of {} rows from {} tokens, which fill {} rows of context {}: take a "
+                    "batch of 1 to {}, a shorter context, or more text",
                     rows, tokens.size(), windows, context, windows);
   check<ValueError>(position.epoch >= 0 && position.window >= 0 && position.window <= windows,
-                    "[batches] position {} of epoch {} is outside the data, which has {} windows", position.window,
-                    position.epoch, windows);
+                    "[batches] position {} of epoch {} is outside the data, which has {} windows",
+                    position.window, position.epoch, windows);
   order_.resize(static_cast<size_t>(windows));
   shuffle();
 }

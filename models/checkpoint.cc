@@ -91,9 +91,10 @@ static std::string to_json(TrainState state) {
 
 static TrainState parse_state(const SafetensorsFile& file, const std::string& path) {
   const auto found = file.metadata().find(kMetadataKey);
-  check<ValueError>(found != file.metadata().end(),
-                    "[checkpoint] {} holds tensors, but is no checkpoint of tapehead: its metadata has no entry \"{}\"", path,
-                    kMetadataKey);
+  check<ValueError>(
+      found != file.metadata().end(),
+      "[checkpoint] {} holds tensors, but is no checkpoint of tapehead: its metadata has no entry \"{}\"",
+      path, kMetadataKey);
   try {
     const Json json = Json::parse(found->second);
     TrainState state;
@@ -101,7 +102,8 @@ static TrainState parse_state(const SafetensorsFile& file, const std::string& pa
     state.config.validate();
     return state;
   } catch (const Json::exception& e) {
-    fail<ValueError>("[checkpoint] {} is damaged, or of another version: its state cannot be read ({})", path, e.what());
+    fail<ValueError>("[checkpoint] {} is damaged, or of another version: its state cannot be read ({})", path,
+                     e.what());
   } catch (const ValueError& e) {
     fail<ValueError>("[checkpoint] {} is damaged: {}", path, e.what());
   }
@@ -109,14 +111,19 @@ static TrainState parse_state(const SafetensorsFile& file, const std::string& pa
 
 // ---- Writing
 
-void save_checkpoint(const std::string& path, const TrainState& state, const GPT& model, const AdamWOptimizer& optimizer) {
-  check<ValueError>(path.ends_with(kExtension), "[checkpoint] a checkpoint's path ends in {}, unlike {}", kExtension, path);
+void save_checkpoint(const std::string& path, const TrainState& state, const GPT& model,
+                     const AdamWOptimizer& optimizer) {
+  check<ValueError>(path.ends_with(kExtension), "[checkpoint] a checkpoint's path ends in {}, unlike {}",
+                    kExtension, path);
   ParameterList tensors = model.parameters();
-  for (const auto& [name, moment] : optimizer.first_moments()) tensors.emplace_back(kFirstMoment + name, moment);
-  for (const auto& [name, moment] : optimizer.second_moments()) tensors.emplace_back(kSecondMoment + name, moment);
+  for (const auto& [name, moment] : optimizer.first_moments())
+    tensors.emplace_back(kFirstMoment + name, moment);
+  for (const auto& [name, moment] : optimizer.second_moments())
+    tensors.emplace_back(kSecondMoment + name, moment);
   const std::string json = to_json(state);
   write_safetensors(path, tensors, {{kMetadataKey, json}});
-  write_file_atomically(path.substr(0, path.size() - std::string_view(kExtension).size()) + ".json", json + "\n");
+  write_file_atomically(path.substr(0, path.size() - std::string_view(kExtension).size()) + ".json",
+                        json + "\n");
 }
 
 // ---- Reading
@@ -127,12 +134,14 @@ static void load_tensors(const SafetensorsFile& file, const std::string& path, c
   const auto find = [&](const std::string& prefix, const ParameterList& list) {
     for (const auto& [name, to] : list) {
       check<ValueError>(file.contains(prefix + name),
-                        "[checkpoint] {} has no tensor {}{}: it is a checkpoint of another model", path, prefix, name);
+                        "[checkpoint] {} has no tensor {}{}: it is a checkpoint of another model", path,
+                        prefix, name);
       const Tensor from = file.tensor(prefix + name);
-      check<ValueError>(from.shape() == to.shape() && from.dtype() == to.dtype(),
-                        "[checkpoint] tensor {}{} of {} is {} of shape {}, but the model's is {} of shape {}: it is a "
-                        "checkpoint of another model",
-                        prefix, name, path, from.dtype(), from.shape(), to.dtype(), to.shape());
+      check<ValueError>(
+          from.shape() == to.shape() && from.dtype() == to.dtype(),
+          "[checkpoint] tensor {}{} of {} is {} of shape {}, but the model's is {} of shape {}: it is a "
+          "checkpoint of another model",
+          prefix, name, path, from.dtype(), from.shape(), to.dtype(), to.shape());
       copies.emplace_back(to, from);
     }
   };
@@ -145,7 +154,9 @@ static void load_tensors(const SafetensorsFile& file, const std::string& path, c
   for (auto& [to, from] : copies) to.copy_from(from);
 }
 
-TrainState read_train_state(const std::string& path) { return parse_state(SafetensorsFile::open(path), path); }
+TrainState read_train_state(const std::string& path) {
+  return parse_state(SafetensorsFile::open(path), path);
+}
 
 void load_tensors(const std::string& path, const GPT& model, AdamWOptimizer* optimizer) {
   const SafetensorsFile file = SafetensorsFile::open(path);
@@ -155,9 +166,10 @@ void load_tensors(const std::string& path, const GPT& model, AdamWOptimizer* opt
 
 LoadedModel load_model(const std::string& path, Device device) {
   const SafetensorsFile file = SafetensorsFile::open(path);
-  LoadedModel loaded{.state = parse_state(file, path), .model = GPT(parse_state(file, path).config.model, 0, DType::f32, device)};
-  load_tensors(file, path, loaded.model, nullptr);
-  return loaded;
+  TrainState state = parse_state(file, path);
+  GPT model(state.config.model, 0, DType::f32, device);
+  load_tensors(file, path, model, nullptr);
+  return {.state = std::move(state), .model = std::move(model)};
 }
 
 }  // namespace tapehead

@@ -16,7 +16,8 @@ static std::vector<double> next_logits(const GPT& model, std::span<const int64_t
 }
 
 // A token drawn from softmax(logits / temperature) over the top_k likeliest.
-static int64_t draw(const std::vector<double>& logits, double temperature, int64_t top_k, Generator& generator) {
+static int64_t draw(const std::vector<double>& logits, double temperature, int64_t top_k,
+                    Generator& generator) {
   const auto is_nan = [](double logit) { return std::isnan(logit); };
   check<RuntimeError>(std::none_of(logits.begin(), logits.end(), is_nan),
                       "[generate] the model's logits are no numbers: its parameters are damaged");
@@ -43,9 +44,11 @@ static int64_t draw(const std::vector<double>& logits, double temperature, int64
   return tokens[static_cast<size_t>(std::min(chosen - cumulative.begin(), k - 1))];
 }
 
-std::vector<int32_t> generate(const GPT& model, std::span<const int32_t> prompt, const GenerateOptions& options) {
+std::vector<int32_t> generate(const GPT& model, std::span<const int32_t> prompt,
+                              const GenerateOptions& options) {
   check<ValueError>(!prompt.empty(), "[generate] the prompt has no tokens: give at least one");
-  check<ValueError>(options.max_tokens >= 0, "[generate] max_tokens is {}: it must not be negative", options.max_tokens);
+  check<ValueError>(options.max_tokens >= 0, "[generate] max_tokens is {}: it must not be negative",
+                    options.max_tokens);
   check<ValueError>(options.temperature >= 0 && std::isfinite(options.temperature),
                     "[generate] temperature is {}: it must be 0 or a positive number", options.temperature);
   check<ValueError>(options.top_k >= 0, "[generate] top_k is {}: it must be 0 or positive", options.top_k);
@@ -54,7 +57,8 @@ std::vector<int32_t> generate(const GPT& model, std::span<const int32_t> prompt,
   std::vector<int64_t> text(prompt.begin(), prompt.end());
   for (const int64_t token : text) {
     check<ValueError>(token >= 0 && token < model.config().vocab_size,
-                      "[generate] the prompt holds token {}: the model's are 0 to {}", token, model.config().vocab_size - 1);
+                      "[generate] the prompt holds token {}: the model's are 0 to {}", token,
+                      model.config().vocab_size - 1);
   }
   std::vector<int32_t> generated;
   while (std::ssize(generated) < options.max_tokens) {

@@ -23,10 +23,11 @@ void GPTConfig::validate() const {
   positive(n_head, "n_head");
   positive(n_embd, "n_embd");
   positive(n_positions, "n_positions");
-  check<ValueError>(n_embd % n_head == 0, "[gpt] n_embd is {} and n_head {}: n_embd must be a multiple of n_head", n_embd,
-                    n_head);
+  check<ValueError>(n_embd % n_head == 0,
+                    "[gpt] n_embd is {} and n_head {}: n_embd must be a multiple of n_head", n_embd, n_head);
   check<ValueError>(dropout >= 0 && dropout < 1, "[gpt] dropout is {}: it must be in [0, 1)", dropout);
-  check<ValueError>(layer_norm_epsilon > 0, "[gpt] layer_norm_epsilon is {}: it must be positive", layer_norm_epsilon);
+  check<ValueError>(layer_norm_epsilon > 0, "[gpt] layer_norm_epsilon is {}: it must be positive",
+                    layer_norm_epsilon);
 }
 
 // ---- Initialisation
@@ -42,7 +43,9 @@ GPT::GPT(const GPTConfig& config, uint64_t seed, DType dtype, Device device) : c
   const auto matrix = [&](int64_t rows, int64_t columns, double deviation) {
     return leaf(random_normal({rows, columns}, 0, deviation, generator, dtype, device));
   };
-  const auto vector = [&](int64_t size, double value) { return leaf(Tensor::full({size}, value, dtype, device)); };
+  const auto vector = [&](int64_t size, double value) {
+    return leaf(Tensor::full({size}, value, dtype, device));
+  };
   const auto projection = [&](int64_t in, int64_t out, double deviation) {
     return Conv1D{.weight = matrix(in, out, deviation), .bias = vector(out, 0)};
   };
@@ -97,12 +100,15 @@ Tensor GPT::hidden(const Tensor& ids, Generator* dropout_numbers) const {
   return ln_f_(x);
 }
 
-Tensor GPT::head(const Tensor& hidden) const { return linear(hidden, wte_); }
+Tensor GPT::head(const Tensor& hidden) const {
+  return linear(hidden, wte_);
+}
 
 Tensor GPT::loss(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args,
                  Generator* dropout_numbers) const {
-  check<ValueError>(ids.shape() == targets.shape(), "[gpt] ids of shape {} and targets of shape {}: they must agree",
-                    ids.shape(), targets.shape());
+  check<ValueError>(ids.shape() == targets.shape(),
+                    "[gpt] ids of shape {} and targets of shape {}: they must agree", ids.shape(),
+                    targets.shape());
   const Tensor rows = reshape(hidden(ids, dropout_numbers), {ids.numel(), config_.n_embd});
   const MemoryScope scope("head");
   return linear_cross_entropy(rows, wte_, reshape(targets, {targets.numel()}), args);

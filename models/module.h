@@ -10,7 +10,8 @@
 
 namespace tapehead {
 
-/// Parameters, or what belongs to them one by one, under the names that files know them by, in the order of the model.
+/// Parameters, or what belongs to them one by one, under the names that files know them by, in the order of
+/// the model.
 using ParameterList = std::vector<std::pair<std::string, Tensor>>;
 
 /// Clears the gradients of all parameters.

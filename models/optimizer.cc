@@ -34,8 +34,8 @@ double AdamWOptimizer::step(double learning_rate, double max_norm) {
   }
   const double norm = global_norm(gradients);
   check<RuntimeError>(std::isfinite(norm),
-                      "[adamw] the gradient's norm is {} at step {}: training has diverged; lower the learning rate, or warm "
-                      "up longer",
+                      "[adamw] the gradient's norm is {} at step {}: training diverged; lower the learning "
+                      "rate or warm up longer",
                       norm, steps_ + 1);
   AdamW numbers{.learning_rate = learning_rate,
                 .beta1 = options_.beta1,
@@ -57,7 +57,11 @@ static ParameterList with_names(const ParameterList& parameters, const std::vect
   return list;
 }
 
-ParameterList AdamWOptimizer::first_moments() const { return with_names(parameters_, first_); }
-ParameterList AdamWOptimizer::second_moments() const { return with_names(parameters_, second_); }
+ParameterList AdamWOptimizer::first_moments() const {
+  return with_names(parameters_, first_);
+}
+ParameterList AdamWOptimizer::second_moments() const {
+  return with_names(parameters_, second_);
+}
 
 }  // namespace tapehead

@@ -27,8 +27,8 @@ void TrainConfig::validate() const {
   at_least(eval_interval, 0, "eval_interval");
   at_least(save_interval, 0, "save_interval");
   at_least(head_chunk_rows, 0, "head_chunk_rows");
-  check<ValueError>(std::isfinite(peak_lr) && min_lr <= peak_lr, "[train] min_lr is {} and peak_lr {}: min_lr must not be larger",
-                    min_lr, peak_lr);
+  check<ValueError>(std::isfinite(peak_lr) && min_lr <= peak_lr,
+                    "[train] min_lr is {} and peak_lr {}: min_lr must not be larger", min_lr, peak_lr);
   check<ValueError>(optimizer.epsilon > 0, "[train] epsilon is {}: it must be positive", optimizer.epsilon);
   for (const double beta : {optimizer.beta1, optimizer.beta2}) {
     check<ValueError>(beta >= 0 && beta < 1, "[train] a beta is {}: it must be in [0, 1)", beta);
@@ -36,13 +36,15 @@ void TrainConfig::validate() const {
 }
 
 double bits_per_byte(const Evaluation& evaluation, int64_t bytes) {
-  return evaluation.loss * static_cast<double>(evaluation.tokens) / (std::numbers::ln2 * static_cast<double>(bytes));
+  return evaluation.loss * static_cast<double>(evaluation.tokens) /
+         (std::numbers::ln2 * static_cast<double>(bytes));
 }
 
 static void check_vocabulary(const TokenFile& tokens, const GPTConfig& model) {
-  check<ValueError>(tokens.vocab_size() <= model.vocab_size,
-                    "[train] the tokens are of a vocabulary of {}, the model's has {}: another tokenizer made them",
-                    tokens.vocab_size(), model.vocab_size);
+  check<ValueError>(
+      tokens.vocab_size() <= model.vocab_size,
+      "[train] the tokens are of a vocabulary of {}, the model's has {}: another tokenizer made them",
+      tokens.vocab_size(), model.vocab_size);
 }
 
 static LinearCrossEntropyArgs head_args(int64_t chunk_rows) {
@@ -68,7 +70,8 @@ class Stopwatch {
 
 Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_size, int64_t head_chunk_rows) {
   check_vocabulary(tokens, model.config());
-  check<ValueError>(tokens.size() >= 2, "[evaluate] {} tokens: at least 2 are needed, one to predict the other from",
+  check<ValueError>(tokens.size() >= 2,
+                    "[evaluate] {} tokens: at least 2 are needed, one to predict the other from",
                     tokens.size());
   check<ValueError>(batch_size >= 1, "[evaluate] batch_size is {}: it must be at least 1", batch_size);
   const Stopwatch stopwatch;
@@ -79,7 +82,8 @@ Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_siz
   Evaluation evaluation;
   for (int64_t first = 0; first < windows; first += batch_size) {
     const Batch batch = windows_in_order(tokens, context, first, std::min(batch_size, windows - first));
-    evaluation.loss += model.loss(batch.ids.to(model.device()), batch.targets.to(model.device()), args).item();
+    evaluation.loss +=
+        model.loss(batch.ids.to(model.device()), batch.targets.to(model.device()), args).item();
     evaluation.tokens += batch.target_tokens;
   }
   evaluation.loss /= static_cast<double>(evaluation.tokens);
@@ -97,7 +101,8 @@ static uint64_t derive_seed(uint64_t seed, Purpose purpose) {
   return uint64_t{words[0]} << 32 | words[1];
 }
 
-static TrainConfig checked(TrainConfig config, const TokenFile& training, const std::optional<TokenFile>& held_out) {
+static TrainConfig checked(TrainConfig config, const TokenFile& training,
+                           const std::optional<TokenFile>& held_out) {
   config.validate();
   check_vocabulary(training, config.model);
   if (held_out) check_vocabulary(*held_out, config.model);
@@ -110,14 +115,16 @@ Trainer::Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile
       held_out_(std::move(held_out)),
       model_(config_.model, config_.seed),
       optimizer_(model_.parameters(), config_.optimizer),
-      batches_(*training_, config_.batch_size, config_.model.n_positions, derive_seed(config_.seed, Purpose::order)),
+      batches_(*training_, config_.batch_size, config_.model.n_positions,
+               derive_seed(config_.seed, Purpose::order)),
       dropout_{.seed = derive_seed(config_.seed, Purpose::dropout)} {}
 
 Trainer Trainer::resume(const std::string& path, TokenFile training, std::optional<TokenFile> held_out) {
   const TrainState state = read_train_state(path);
-  check<ValueError>(state.training_tokens == training.size(),
-                    "[train] {} was trained on {} tokens, but the training file has {}: resume with the same tokens", path,
-                    state.training_tokens, training.size());
+  check<ValueError>(
+      state.training_tokens == training.size(),
+      "[train] {} was trained on {} tokens, but the training file has {}: resume with the same tokens", path,
+      state.training_tokens, training.size());
   Trainer trainer(state.config, std::move(training), std::move(held_out));
   load_tensors(path, trainer.model_, &trainer.optimizer_);
   trainer.batches_ = Batches(*trainer.training_, state.config.batch_size, state.config.model.n_positions,
@@ -127,7 +134,8 @@ Trainer Trainer::resume(const std::string& path, TokenFile training, std::option
 }
 
 void Trainer::set_steps(int64_t steps) {
-  check<ValueError>(steps >= steps_made(), "[train] {} steps were made already, more than {}", steps_made(), steps);
+  check<ValueError>(steps >= steps_made(), "[train] {} steps were made already, more than {}", steps_made(),
+                    steps);
   config_.steps = steps;
 }
 
@@ -149,7 +157,8 @@ StepMetrics Trainer::step() {
   const Batch batch = batches_.next();
   metrics.tokens = batch.target_tokens;
 
-  // Every micro-batch divides by the tokens of the whole batch, so that their gradients add up to the batch's own.
+  // Every micro-batch divides by the tokens of the whole batch, so that their gradients add up to the batch's
+  // own.
   LinearCrossEntropyArgs args = head_args(config_.head_chunk_rows);
   args.normalizer = static_cast<double>(batch.target_tokens);
   const int64_t rows = config_.micro_batch_size > 0 ? config_.micro_batch_size : config_.batch_size;
@@ -169,13 +178,16 @@ StepMetrics Trainer::step() {
   return metrics;
 }
 
-Tensor Trainer::micro_batch_loss(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args) {
+Tensor Trainer::micro_batch_loss(const Tensor& ids, const Tensor& targets,
+                                 const LinearCrossEntropyArgs& args) {
   const Device device = model_.device();
-  const int64_t live = memory_stats(device, "head").live_bytes;  // the weight's gradient, if an earlier micro-batch made it
+  const int64_t live =
+      memory_stats(device, "head").live_bytes;  // the weight's gradient, if an earlier micro-batch made it
   reset_peak(device, "head");
   const Tensor loss = model_.loss(ids.to(device), targets.to(device), args, &dropout_);
 
-  const int64_t N = ids.numel(), C = config_.model.vocab_size, F = config_.model.n_embd, size = size_of(model_.dtype());
+  const int64_t N = ids.numel(), C = config_.model.vocab_size, F = config_.model.n_embd,
+                size = size_of(model_.dtype());
   head_.peak_bytes = std::max(head_.peak_bytes, memory_stats(device, "head").peak_bytes - live);
   head_.gradient_bytes = std::max(head_.gradient_bytes, (N + C) * F * size);
   head_.full_logits_bytes = std::max(head_.full_logits_bytes, 2 * N * C * size);

@@ -34,8 +34,8 @@ struct TrainConfig {
   int64_t save_interval = 0;    ///< steps between checkpoints; 0: only when run() returns
   int64_t head_chunk_rows = 0;  ///< rows of logits that linear_cross_entropy holds at once; 0: its own choice
   uint64_t seed = 0;            ///< of initialisation, order of windows, dropout
-  std::string
-      tokenizer = {};  ///< folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint
+  std::string tokenizer =
+      {};  ///< folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint
 
   bool operator==(const TrainConfig&) const = default;
 
@@ -84,9 +84,10 @@ struct RunCallbacks {
 };
 
 struct RunResult {
-  bool finished = false;                 ///< false: stopped before the last step
-  int64_t step = 0;                      ///< steps made, those before a resume included
-  std::optional<Evaluation> evaluation = {};  ///< the last one, if there are held-out tokens; of a finished run
+  bool finished = false;  ///< false: stopped before the last step
+  int64_t step = 0;       ///< steps made, those before a resume included
+  std::optional<Evaluation> evaluation =
+      {};  ///< the last one, if there are held-out tokens; of a finished run
   HeadMemory head = {};
 };
 

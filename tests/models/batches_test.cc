@@ -25,7 +25,9 @@ TokenFile counting_tokens(int64_t count) {
   return TokenFile::open(path);
 }
 
-std::vector<int64_t> values(const Tensor& x) { return x.to_vector<int64_t>(); }
+std::vector<int64_t> values(const Tensor& x) {
+  return x.to_vector<int64_t>();
+}
 
 TEST(BatchesTest, TargetsFollowTheirInputsAndTheLastWindowIsMaskedWhereTheTextEnds) {
   const TokenFile tokens = counting_tokens(9);
@@ -66,7 +68,8 @@ TEST(BatchesTest, AnEpochHasEveryTargetOnceInAnOrderOfItsOwn) {
   }
   std::set<std::vector<int64_t>> orders;
   for (size_t epoch = 0; epoch < 3; ++epoch) {
-    std::vector<int64_t> order(rows.begin() + static_cast<int64_t>(8 * epoch), rows.begin() + static_cast<int64_t>(8 * epoch + 8));
+    std::vector<int64_t> order(rows.begin() + static_cast<int64_t>(8 * epoch),
+                               rows.begin() + static_cast<int64_t>(8 * epoch + 8));
     orders.insert(order);
     std::sort(order.begin(), order.end());
     EXPECT_THAT(order, ElementsAre(0, 3, 6, 9, 12, 15, 18, 21));

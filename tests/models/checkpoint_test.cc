@@ -30,7 +30,8 @@ class CheckpointTest : public TrainingFixture {
 
   std::vector<std::string> file_names() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      names.push_back(entry.path().filename().string());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -53,7 +54,13 @@ TEST_F(CheckpointTest, StateAndTensorsComeBack) {
 
 TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
   TrainState state;
-  state.config = {.model = {.vocab_size = 12, .n_layer = 1, .n_head = 3, .n_embd = 9, .n_positions = 5, .dropout = 0.25, .layer_norm_epsilon = 1e-3},
+  state.config = {.model = {.vocab_size = 12,
+                            .n_layer = 1,
+                            .n_head = 3,
+                            .n_embd = 9,
+                            .n_positions = 5,
+                            .dropout = 0.25,
+                            .layer_norm_epsilon = 1e-3},
                   .steps = 91,
                   .batch_size = 92,
                   .micro_batch_size = 93,
@@ -103,16 +110,19 @@ TEST_F(CheckpointTest, ParametersCarryTheirHuggingFaceNames) {
 }
 
 TEST_F(CheckpointTest, AMissingFileIsNamed) {
-  EXPECT_THAT([&] { load_model(folder_ + "/none.safetensors"); }, ThrowsMessage<ValueError>(HasSubstr("none.safetensors")));
+  EXPECT_THAT([&] { load_model(folder_ + "/none.safetensors"); },
+              ThrowsMessage<ValueError>(HasSubstr("none.safetensors")));
 }
 
 // Every length from nothing to all but one byte would take long; these cut through each part of the file.
 TEST_F(CheckpointTest, AFileCutShortAnywhereIsNamed) {
   const std::string bytes = read_file(path_);
-  for (const size_t length : {size_t{0}, size_t{5}, size_t{8}, size_t{100}, bytes.size() / 2, bytes.size() - 1}) {
+  for (const size_t length :
+       {size_t{0}, size_t{5}, size_t{8}, size_t{100}, bytes.size() / 2, bytes.size() - 1}) {
     write_file_atomically(path_, bytes.substr(0, length));
     EXPECT_THAT([&] { load_model(path_); }, ThrowsMessage<ValueError>(HasSubstr(path_))) << length;
-    EXPECT_THAT([&] { Trainer::resume(path_, training()); }, ThrowsMessage<ValueError>(HasSubstr(path_))) << length;
+    EXPECT_THAT([&] { Trainer::resume(path_, training()); }, ThrowsMessage<ValueError>(HasSubstr(path_)))
+        << length;
   }
 }
 
@@ -120,7 +130,8 @@ TEST_F(CheckpointTest, AnotherModelsShapeNamesTheTensorAndBothShapes) {
   const GPT wider({.vocab_size = 11, .n_layer = 2, .n_head = 2, .n_embd = 12, .n_positions = 6});
   const auto before = numbers(wider.parameters());
   EXPECT_THAT([&] { load_tensors(path_, wider); },
-              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("transformer.wte.weight"), HasSubstr("(11, 8)"), HasSubstr("(11, 12)"))));
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("transformer.wte.weight"),
+                                              HasSubstr("(11, 8)"), HasSubstr("(11, 12)"))));
   // The first tensors fit, the last do not: none may have been copied.
   const GPT deeper({.vocab_size = 11, .n_layer = 3, .n_head = 2, .n_embd = 8, .n_positions = 6}, 9);
   const auto deeper_before = numbers(deeper.parameters());
@@ -132,18 +143,22 @@ TEST_F(CheckpointTest, AnotherModelsShapeNamesTheTensorAndBothShapes) {
 
 TEST_F(CheckpointTest, AFileOfTensorsAloneIsNoCheckpoint) {
   write_safetensors(path_, trainer_.model().parameters());
-  EXPECT_THAT([&] { load_model(path_); }, ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("no checkpoint"))));
+  EXPECT_THAT([&] { load_model(path_); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("no checkpoint"))));
 }
 
 TEST_F(CheckpointTest, ADamagedStateIsNamed) {
   for (const char* state : {"", "{", "[]", "{\"step\": \"one\"}"}) {
     write_safetensors(path_, trainer_.model().parameters(), {{"tapehead", state}});
-    EXPECT_THAT([&] { load_model(path_); }, ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("damaged")))) << state;
+    EXPECT_THAT([&] { load_model(path_); },
+                ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("damaged"))))
+        << state;
   }
   auto json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
   json["model"]["n_head"] = 3;
   write_safetensors(path_, trainer_.model().parameters(), {{"tapehead", json.dump()}});
-  EXPECT_THAT([&] { load_model(path_); }, ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("n_head"))));
+  EXPECT_THAT([&] { load_model(path_); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("n_head"))));
 }
 
 TEST_F(CheckpointTest, APathOfAnotherKindIsRefused) {

@@ -63,10 +63,12 @@ TEST_F(GenerateTest, DrawsAmongTheTopKAlone) {
   const auto order = ranking(prompt_);
   std::set<int32_t> drawn;
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    drawn.insert(generate(model_, prompt_, {.max_tokens = 1, .temperature = 5, .top_k = 3, .seed = seed}).at(0));
+    drawn.insert(
+        generate(model_, prompt_, {.max_tokens = 1, .temperature = 5, .top_k = 3, .seed = seed}).at(0));
   }
   EXPECT_EQ(drawn, std::set<int32_t>(order.begin(), order.begin() + 3));
-  EXPECT_EQ(generate(model_, prompt_, {.max_tokens = 9, .top_k = 1}), generate(model_, prompt_, {.max_tokens = 9, .temperature = 0}));
+  EXPECT_EQ(generate(model_, prompt_, {.max_tokens = 9, .top_k = 1}),
+            generate(model_, prompt_, {.max_tokens = 9, .temperature = 0}));
 }
 
 // With temperature 2 and all tokens, frequencies over many seeds are softmax(logits / 2).
@@ -78,7 +80,9 @@ TEST_F(GenerateTest, DrawsWithTheSoftmaxsProbabilities) {
   std::vector<double> count(13, 0);
   const int n = 3000;
   for (uint64_t seed = 0; seed < n; ++seed) {
-    count[static_cast<size_t>(generate(model_, prompt_, {.max_tokens = 1, .temperature = 2, .top_k = 0, .seed = seed}).at(0))] += 1.0 / n;
+    count[static_cast<size_t>(
+        generate(model_, prompt_, {.max_tokens = 1, .temperature = 2, .top_k = 0, .seed = seed}).at(0))] +=
+        1.0 / n;
   }
   for (size_t i = 0; i < 13; ++i) {
     const double p = std::exp(logits[i] / 2) / total;
@@ -89,7 +93,8 @@ TEST_F(GenerateTest, DrawsWithTheSoftmaxsProbabilities) {
 TEST_F(GenerateTest, TheSeedDecides) {
   const GenerateOptions options{.max_tokens = 20, .temperature = 1, .seed = 4};
   EXPECT_EQ(generate(model_, prompt_, options), generate(model_, prompt_, options));
-  EXPECT_NE(generate(model_, prompt_, options), generate(model_, prompt_, {.max_tokens = 20, .temperature = 1, .seed = 5}));
+  EXPECT_NE(generate(model_, prompt_, options),
+            generate(model_, prompt_, {.max_tokens = 20, .temperature = 1, .seed = 5}));
 }
 
 TEST_F(GenerateTest, EndsAtTheStopTokenOrWhenToldTo) {
@@ -99,13 +104,15 @@ TEST_F(GenerateTest, EndsAtTheStopTokenOrWhenToldTo) {
     if (token == all[4]) break;
     until_stop.push_back(token);
   }
-  EXPECT_EQ(generate(model_, prompt_, {.max_tokens = 12, .temperature = 1, .stop_token = all[4]}), until_stop);
+  EXPECT_EQ(generate(model_, prompt_, {.max_tokens = 12, .temperature = 1, .stop_token = all[4]}),
+            until_stop);
 
   std::vector<int32_t> told;
-  const auto two = generate(model_, prompt_, {.max_tokens = 12, .temperature = 1, .on_token = [&](int32_t token) {
-                                                told.push_back(token);
-                                                return told.size() < 2;
-                                              }});
+  const auto two =
+      generate(model_, prompt_, {.max_tokens = 12, .temperature = 1, .on_token = [&](int32_t token) {
+                                   told.push_back(token);
+                                   return told.size() < 2;
+                                 }});
   EXPECT_EQ(two, (std::vector<int32_t>{all[0], all[1]}));
   EXPECT_EQ(told, two);
   EXPECT_THAT(generate(model_, prompt_, {.max_tokens = 0}), IsEmpty());

@@ -9,7 +9,9 @@
 
 namespace tapehead {
 
-inline SafetensorsFile gpt2_golden() { return SafetensorsFile::open("tests/golden/gpt2.safetensors"); }
+inline SafetensorsFile gpt2_golden() {
+  return SafetensorsFile::open("tests/golden/gpt2.safetensors");
+}
 
 /// With the golden parameters, in f32 or converted to f64.
 inline GPT gpt2_model(const SafetensorsFile& golden, DType dtype = DType::f32) {
@@ -20,7 +22,8 @@ inline GPT gpt2_model(const SafetensorsFile& golden, DType dtype = DType::f32) {
 }
 
 /// ‖actual - expected‖ / ‖expected‖ over the elements begin <= i < end.
-inline double relative_error(const Tensor& actual, const Tensor& expected, size_t begin = 0, size_t end = SIZE_MAX) {
+inline double relative_error(const Tensor& actual, const Tensor& expected, size_t begin = 0,
+                             size_t end = SIZE_MAX) {
   if (actual.shape() != expected.shape()) return INFINITY;
   const auto a = actual.to_vector<double>(), e = expected.to_vector<double>();
   double difference = 0, norm = 0;

@@ -67,7 +67,9 @@ TEST(GPTTest, LossIsTransformersWithAndWithoutChunks) {
   const Tensor ids = golden.tensor("input_ids"), targets = golden.tensor("targets");
   for (const LinearCrossEntropyArgs& args : {LinearCrossEntropyArgs(), chunked(1), chunked(7), chunked(64)}) {
     EXPECT_LT(relative_error(gpt2_model(golden).loss(ids, targets, args), golden.tensor("loss")), 1e-5);
-    EXPECT_LT(relative_error(gpt2_model(golden, DType::f64).loss(ids, targets, args), golden.tensor("loss_f64")), 1e-12);
+    EXPECT_LT(
+        relative_error(gpt2_model(golden, DType::f64).loss(ids, targets, args), golden.tensor("loss_f64")),
+        1e-12);
   }
 }
 
@@ -77,7 +79,8 @@ TEST(GPTTest, EveryGradientIsTransformers) {
     const GPT model = gpt2_model(golden, dtype);
     backward(model.loss(golden.tensor("input_ids"), golden.tensor("targets"), chunked(16)));
     for (const auto& [name, parameter] : model.parameters()) {
-      EXPECT_LT(relative_error(parameter.grad(), golden.tensor("grad/" + name)), 1e-5) << name << " " << tapehead::name(dtype);
+      EXPECT_LT(relative_error(parameter.grad(), golden.tensor("grad/" + name)), 1e-5)
+          << name << " " << tapehead::name(dtype);
     }
   }
 }
@@ -94,7 +97,8 @@ TEST(GPTTest, AccumulatedGradientsAreThoseOfTheFullBatch) {
   args.normalizer = unmasked[0] + unmasked[1];
   int64_t begin = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const Tensor loss = model.loss(slice(ids, 0, begin, begin + rows[i]), slice(targets, 0, begin, begin + rows[i]), args);
+    const Tensor loss =
+        model.loss(slice(ids, 0, begin, begin + rows[i]), slice(targets, 0, begin, begin + rows[i]), args);
     EXPECT_NEAR(loss.item() * *args.normalizer, sums[i], 1e-5 * sums[i]);
     backward(loss);
     begin += rows[i];
@@ -143,7 +147,8 @@ TEST(GPTTest, DropoutHappensOnlyWhereAGeneratorIsGiven) {
 }
 
 TEST(GPTTest, ALaterTokenNeverChangesAnEarlierLogit) {
-  const GPT model = loud_model({.vocab_size = 11, .n_layer = 2, .n_head = 2, .n_embd = 8, .n_positions = 6}, DType::f32);
+  const GPT model =
+      loud_model({.vocab_size = 11, .n_layer = 2, .n_head = 2, .n_embd = 8, .n_positions = 6}, DType::f32);
   const std::vector<int64_t> text = {3, 1, 4, 1, 5, 9};
   const auto before = model.logits(Tensor::from<int64_t>({1, 6}, text)).to_vector<float>();
   for (size_t changed = 0; changed < text.size(); ++changed) {
@@ -152,7 +157,8 @@ TEST(GPTTest, ALaterTokenNeverChangesAnEarlierLogit) {
     const auto after = model.logits(Tensor::from<int64_t>({1, 6}, other)).to_vector<float>();
     for (size_t position = 0; position < text.size(); ++position) {
       const auto row = [&](const std::vector<float>& all) {
-        return std::vector<float>(all.begin() + static_cast<int64_t>(position) * 11, all.begin() + static_cast<int64_t>(position + 1) * 11);
+        return std::vector<float>(all.begin() + static_cast<int64_t>(position) * 11,
+                                  all.begin() + static_cast<int64_t>(position + 1) * 11);
       };
       if (position < changed) {
         EXPECT_EQ(row(after), row(before)) << position << " changed by " << changed;
@@ -170,7 +176,8 @@ TEST(GPTTest, AShorterTextHasTheLogitsOfItsPlaceInALongerOne) {
   EXPECT_LT(relative_error(some, slice(all, 1, 0, 2)), 1e-12);
 }
 
-// The gradient of the tied weight is that of the embedding plus that of the head, each taken with the other cut off.
+// The gradient of the tied weight is that of the embedding plus that of the head, each taken with the other
+// cut off.
 TEST(GPTTest, TheTiedHeadsGradientSumsBothUses) {
   const GPT model = loud_model(kTiny, DType::f64);
   const Tensor wte = model.parameters()[0].second;
@@ -182,8 +189,10 @@ TEST(GPTTest, TheTiedHeadsGradientSumsBothUses) {
     return wte.grad();
   };
   const Tensor both = gradient_of(model.loss(ids, reshape(flat_targets, {2, 3}), chunked(4)));
-  const Tensor as_head = gradient_of(linear_cross_entropy(reshape(model.hidden(ids).detach(), {6, 4}), wte, flat_targets));
-  const Tensor as_embedding = gradient_of(linear_cross_entropy(reshape(model.hidden(ids), {6, 4}), wte.detach(), flat_targets));
+  const Tensor as_head =
+      gradient_of(linear_cross_entropy(reshape(model.hidden(ids).detach(), {6, 4}), wte, flat_targets));
+  const Tensor as_embedding =
+      gradient_of(linear_cross_entropy(reshape(model.hidden(ids), {6, 4}), wte.detach(), flat_targets));
   EXPECT_GT(relative_error(as_head, both), 0.01);
   EXPECT_GT(relative_error(as_embedding, both), 0.01);
   EXPECT_LT(relative_error(as_head + as_embedding, both), 1e-12);
@@ -194,7 +203,7 @@ TEST(GPTTest, TheHeadsMemoryIsCountedUnderItsName) {
   const Tensor ids = Tensor::zeros({4, 64}, DType::i64);
   backward(model.loss(ids, ids, chunked(16)));
   const int64_t peak = memory_stats({}, "head").peak_bytes;
-  EXPECT_GE(peak, 16 * 1000 * 4);       // a chunk's logits
+  EXPECT_GE(peak, 16 * 1000 * 4);          // a chunk's logits
   EXPECT_LT(peak, 4 * 64 * 1000 * 4 / 4);  // not all of them
 }
 
@@ -208,7 +217,9 @@ TEST(GPTTest, InitialisationIsGPT2sAndDependsOnTheSeedAlone) {
     EXPECT_EQ(values, same.parameters()[i].second.to_vector<double>()) << name;
     EXPECT_TRUE(parameter.requires_grad()) << name;
     if (parameter.dim() == 1) {
-      EXPECT_THAT(values, ::testing::Each(name.find("ln_") != std::string::npos && name.ends_with("weight") ? 1.0 : 0.0)) << name;
+      EXPECT_THAT(values, ::testing::Each(
+                              name.find("ln_") != std::string::npos && name.ends_with("weight") ? 1.0 : 0.0))
+          << name;
       continue;
     }
     EXPECT_NE(values, other.parameters()[i].second.to_vector<double>()) << name;
@@ -231,11 +242,21 @@ TEST(GPTTest, WhatDoesNotFitIsAValueErrorThatNamesTheFieldAndItsValue) {
   expect({.dropout = 1}, "dropout", "1");
 
   const GPT model(kTiny);
-  EXPECT_THAT([&] { model.logits(Tensor::zeros({1, 4}, DType::i64)); },
-              ThrowsMessage<ValueError>(AllOf(HasSubstr("(1, 4)"), HasSubstr("n_positions, 3"))));
-  EXPECT_THAT([&] { model.logits(Tensor::full({1, 3}, 7, DType::i64)); }, ThrowsMessage<ValueError>(HasSubstr("7")));
-  EXPECT_THAT([&] { model.loss(Tensor::zeros({1, 3}, DType::i64), Tensor::zeros({3, 1}, DType::i64), {}); },
-              ThrowsMessage<ValueError>(AllOf(HasSubstr("(1, 3)"), HasSubstr("(3, 1)"))));
+  EXPECT_THAT(
+      [&] {
+        model.logits(Tensor::zeros({1, 4}, DType::i64));
+      },
+      ThrowsMessage<ValueError>(AllOf(HasSubstr("(1, 4)"), HasSubstr("n_positions, 3"))));
+  EXPECT_THAT(
+      [&] {
+        model.logits(Tensor::full({1, 3}, 7, DType::i64));
+      },
+      ThrowsMessage<ValueError>(HasSubstr("7")));
+  EXPECT_THAT(
+      [&] {
+        model.loss(Tensor::zeros({1, 3}, DType::i64), Tensor::zeros({3, 1}, DType::i64), {});
+      },
+      ThrowsMessage<ValueError>(AllOf(HasSubstr("(1, 3)"), HasSubstr("(3, 1)"))));
 }
 
 }  // namespace

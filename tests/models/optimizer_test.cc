@@ -21,7 +21,8 @@ using ::testing::ThrowsMessage;
 TEST(OptimizerTest, TenStepsAreTorchs) {
   const SafetensorsFile golden = gpt2_golden();
   const GPT model = gpt2_model(golden);
-  AdamWOptimizer optimizer(model.parameters(), {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1});
+  AdamWOptimizer optimizer(model.parameters(),
+                           {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1});
   const CosineSchedule schedule{.peak = 1e-3, .minimum = 1e-4, .warmup = 3, .steps = 10};
   const Tensor ids = golden.tensor("train/input_ids"), targets = golden.tensor("train/targets");
   const auto losses = golden.tensor("train/loss").to_vector<double>();
@@ -40,8 +41,8 @@ TEST(OptimizerTest, TenStepsAreTorchs) {
   for (const auto& [name, parameter] : model.parameters()) {
     const Tensor expected = golden.tensor("final/" + name);
     if (name.ends_with("attn.c_attn.bias")) {
-      // The keys' bias, the middle third, adds the same to all scores of a query: softmax does not see it. Its gradient
-      // is zero but for rounding, and AdamW makes full-sized steps of that.
+      // The keys' bias, the middle third, adds the same to all scores of a query: softmax does not see it.
+      // Its gradient is zero but for rounding, and AdamW makes full-sized steps of that.
       EXPECT_LT(relative_error(parameter, expected, 0, 32), 1e-5) << name;
       EXPECT_LT(relative_error(parameter, expected, 64, 96), 1e-5) << name;
     } else {
@@ -88,7 +89,8 @@ TEST_F(OnesTest, AParameterWithoutAGradientStays) {
 
 TEST_F(OnesTest, AGradientThatIsNoNumberChangesNothing) {
   vector_.grad().fill(std::numeric_limits<double>::quiet_NaN());
-  EXPECT_THAT([&] { optimizer_.step(0.1); }, ThrowsMessage<RuntimeError>(AllOf(HasSubstr("nan"), HasSubstr("step 1"))));
+  EXPECT_THAT([&] { optimizer_.step(0.1); },
+              ThrowsMessage<RuntimeError>(AllOf(HasSubstr("nan"), HasSubstr("step 1"))));
   EXPECT_EQ(optimizer_.steps(), 0);
   EXPECT_EQ(first(matrix_), 1);
   EXPECT_EQ(first(optimizer_.first_moments()[0].second), 0);

@@ -28,8 +28,9 @@ TEST_F(TrainerTest, LearnsAndReports) {
   EXPECT_NEAR(before, std::log(11), 0.05);  // knows nothing
   std::vector<StepMetrics> steps;
   std::vector<int64_t> evaluated;
-  const RunResult result = trainer.run({.on_step = [&](const StepMetrics& m) { steps.push_back(m); },
-                                        .on_evaluation = [&](const Evaluation& e) { evaluated.push_back(e.step); }});
+  const RunResult result =
+      trainer.run({.on_step = [&](const StepMetrics& m) { steps.push_back(m); },
+                   .on_evaluation = [&](const Evaluation& e) { evaluated.push_back(e.step); }});
   EXPECT_TRUE(result.finished);
   EXPECT_EQ(result.step, 150);
   ASSERT_EQ(steps.size(), 150u);
@@ -146,7 +147,9 @@ TEST_F(TrainerTest, AFinishedRunMayGoOnFurther) {
 
 TEST_F(TrainerTest, ACallbacksExceptionEndsTheRunBetweenSteps) {
   Trainer trainer(tiny_config(), training());
-  EXPECT_THROW(trainer.run({.on_step = [](const StepMetrics& m) { check<SystemError>(m.step < 3, "full disk"); }}), SystemError);
+  EXPECT_THROW(
+      trainer.run({.on_step = [](const StepMetrics& m) { check<SystemError>(m.step < 3, "full disk"); }}),
+      SystemError);
   EXPECT_EQ(trainer.steps_made(), 3);
 }
 
@@ -209,7 +212,8 @@ TEST_F(TrainerTest, DivergenceIsSaidAndLeavesTheModelAsItWas) {
   EXPECT_THAT([&] { trainer.step(); }, ThrowsMessage<RuntimeError>(HasSubstr("diverged")));
   EXPECT_EQ(trainer.steps_made(), 0);
   EXPECT_EQ(numbers(trainer.model().parameters()), before);
-  for (const auto& [name, parameter] : trainer.model().parameters()) EXPECT_FALSE(parameter.grad().defined()) << name;
+  for (const auto& [name, parameter] : trainer.model().parameters())
+    EXPECT_FALSE(parameter.grad().defined()) << name;
 }
 
 }  // namespace

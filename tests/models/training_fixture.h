@@ -27,7 +27,8 @@ class TrainingFixture : public testing::Test {
     Generator generator{.seed = seed};
     std::vector<int32_t> tokens;
     for (int64_t i = 0; i < count; ++i) {
-      tokens.push_back(static_cast<int32_t>(generator.below(5) == 0 ? generator.below(11) : static_cast<uint64_t>(i) % 11));
+      tokens.push_back(static_cast<int32_t>(generator.below(5) == 0 ? generator.below(11)
+                                                                    : static_cast<uint64_t>(i) % 11));
     }
     TokenFile::write(folder_ + "/" + name, tokens, 11);
   }
@@ -36,17 +37,19 @@ class TrainingFixture : public testing::Test {
   TokenFile held_out() const { return TokenFile::open(folder_ + "/held_out.tokens"); }
 
   static TrainConfig tiny_config() {
-    return {.model = {.vocab_size = 11, .n_layer = 2, .n_head = 2, .n_embd = 8, .n_positions = 6, .dropout = 0.1},
-            .steps = 30,
-            .batch_size = 4,
-            .peak_lr = 1e-2,
-            .min_lr = 1e-3,
-            .warmup_steps = 3,
-            .eval_interval = 7,
-            .seed = 5};
+    return {
+        .model = {.vocab_size = 11, .n_layer = 2, .n_head = 2, .n_embd = 8, .n_positions = 6, .dropout = 0.1},
+        .steps = 30,
+        .batch_size = 4,
+        .peak_lr = 1e-2,
+        .min_lr = 1e-3,
+        .warmup_steps = 3,
+        .eval_interval = 7,
+        .seed = 5};
   }
 
-  const std::string folder_ = testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string folder_ =
+      testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name();
   const std::string path_ = folder_ + "/run.safetensors";
 };
 
