@@ -81,8 +81,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check<ValueError>(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1),
                     "[linear] x of shape {} and weight of shape {}: they must be (..., F) and (C, F)", x.shape(), weight.shape());
   if (bias.defined() && bias.shape() != Shape{weight.size(0)}) {
-    fail<ValueError>("[linear] bias of shape {} for weight of shape {}: it must be ({})", bias.shape(), weight.shape(),
-                     weight.size(0));
+    fail<ValueError>("[linear] bias of shape {} for weight of shape {}: it must be {}", bias.shape(), weight.shape(),
+                     Shape{weight.size(0)});
   }
   if (x.dim() == 2) return linear_rows(x, weight, bias);
   return reshape(linear_rows(flatten_rows(x), weight, bias), x.shape().with(-1, weight.size(0)).sizes());

@@ -33,25 +33,30 @@ void CpuBackend::gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) 
 
 void CpuBackend::scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& table) {
   if (x.numel() == 0) return;
+  if (is_half(table.dtype())) {  // rounded once, however many rows meet
+    Tensor wide = table.to(DType::f32);
+    scatter_add_rows(x.to(DType::f32), ids, wide);
+    return copy(wide, table);
+  }
+  // Threads share out the features, not the rows: each adds in the order of r, and frequent ids burden all alike.
+  constexpr int64_t kFeatures = 16;  // a cache line of f32
   const int64_t rows = x.size(0), features = x.size(1);
-  visit_floating(x.dtype(), "scatter_add_rows", [&]<class T>(std::type_identity<T>) {
+  visit_floating(table.dtype(), "scatter_add_rows", [&]<class T>(std::type_identity<T>) {
     visit_index(ids.dtype(), "scatter_add_rows", [&]<class I>(std::type_identity<I>) {
-      const T* in = x.data<T>();
-      const I* id = ids.data<I>();
-      T* out = table.mutable_data<T>();
-      // Each thread owns a range of table rows and reads all ids: whatever the number of threads, a table row sees its
-      // additions in the order of r.
-      const int64_t height = table.size(0);
-      parallel_for(height, std::max<int64_t>(1, kGrain / features), [&](int64_t begin, int64_t end) {
-        for (int64_t r = 0; r < rows; ++r) {
-          if (id[r] < begin || id[r] >= end) continue;
-          T* o = out + id[r] * features;
-          const T* v = in + r * features;
-          for (int64_t f = 0; f < features; ++f) {
-            o[f] = static_cast<T>(static_cast<wide_t<T>>(o[f]) + static_cast<wide_t<T>>(v[f]));
+      if constexpr (std::is_same_v<T, wide_t<T>>) {
+        const T* in = x.data<T>();
+        const I* id = ids.data<I>();
+        T* out = table.mutable_data<T>();
+        const int64_t blocks = (features + kFeatures - 1) / kFeatures;
+        parallel_for(blocks, std::max<int64_t>(1, kGrain / (rows * kFeatures)), [&](int64_t begin, int64_t end) {
+          const int64_t first = begin * kFeatures, last = std::min(end * kFeatures, features);
+          for (int64_t r = 0; r < rows; ++r) {
+            T* sum = out + id[r] * features;
+            const T* row = in + r * features;
+            for (int64_t f = first; f < last; ++f) sum[f] += row[f];
           }
-        }
-      });
+        });
+      }
     });
   });
 }

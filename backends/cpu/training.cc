@@ -1,5 +1,13 @@
-// The optimiser's sweep, the gradient's norm, and tensors of random numbers.
-#include <bit>
+// The optimiser's sweep, the norm of gradients, and tensors of random numbers.
+
+// clang-format off: the order matters (simd.h).
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/training.cc"
+#include "tapehead/backends/cpu/simd.h"
+#include <hwy/foreach_target.h>
+#include "tapehead/backends/cpu/simd_math-inl.h"
+// clang-format on
+
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -7,11 +15,103 @@
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/parallel.h"
 
+#ifndef TAPEHEAD_TRAINING_ONCE
+#define TAPEHEAD_TRAINING_ONCE
 namespace tapehead {
 
+// What an AdamW step computes once for all elements.
+template <class T>
+struct AdamWStep {
+  T keep;            // 1 - lr·decay
+  T scale;           // of gradients
+  T b1, c1, b2, c2;  // beta and 1 - beta
+  T rate;            // lr / (1 - beta1^step)
+  T root;            // 1 / sqrt(1 - beta2^step)
+  T epsilon;
+};
+
+}  // namespace tapehead
+#endif
+
+// ---- Vector code, for each instruction set
+
+HWY_BEFORE_NAMESPACE();
+namespace tapehead::HWY_NAMESPACE {
+
+template <class T>
+static void adamw_run(const AdamWStep<T>& step, int64_t n, T* p, const T* g, T* m, T* v) {
+  const hn::ScalableTag<T> d;
+  const auto set = [&](T x) HWY_ATTR { return hn::Set(d, x); };
+  const auto update = [&](auto& pi, auto gi, auto& mi, auto& vi) HWY_ATTR {
+    gi = hn::Mul(set(step.scale), gi);
+    mi = hn::MulAdd(set(step.b1), mi, hn::Mul(set(step.c1), gi));
+    vi = hn::MulAdd(set(step.b2), vi, hn::Mul(set(step.c2), hn::Mul(gi, gi)));
+    const auto denominator = hn::MulAdd(set(step.root), hn::Sqrt(vi), set(step.epsilon));
+    pi = hn::Sub(hn::Mul(set(step.keep), pi), hn::Div(hn::Mul(set(step.rate), mi), denominator));
+  };
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    auto pi = hn::LoadU(d, p + i), mi = hn::LoadU(d, m + i), vi = hn::LoadU(d, v + i);
+    update(pi, hn::LoadU(d, g + i), mi, vi);
+    hn::StoreU(pi, d, p + i);
+    hn::StoreU(mi, d, m + i);
+    hn::StoreU(vi, d, v + i);
+  }
+  if (const int64_t rest = n - i; rest > 0) {
+    auto pi = LoadTail(d, p + i, rest), mi = LoadTail(d, m + i, rest), vi = LoadTail(d, v + i, rest);
+    update(pi, LoadTail(d, g + i, rest), mi, vi);
+    StoreTail(d, pi, p + i, rest);
+    StoreTail(d, mi, m + i, rest);
+    StoreTail(d, vi, v + i, rest);
+  }
+}
+
+static void adamw_f32(const AdamWStep<float>& step, int64_t n, float* p, const float* g, float* m, float* v) {
+  adamw_run(step, n, p, g, m, v);
+}
+
+static void adamw_f64(const AdamWStep<double>& step, int64_t n, double* p, const double* g, double* m, double* v) {
+  adamw_run(step, n, p, g, m, v);
+}
+
+static double squares_f64(int64_t n, const double* x) {
+  const hn::ScalableTag<double> d;
+  return Sum(d, n, [](auto v) HWY_ATTR { return hn::Mul(v, v); }, x);
+}
+
+static double squares_f32(int64_t n, const float* x) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> narrow;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto even = hn::Zero(d), odd = hn::Zero(d);  // two sums, so that an addition need not wait for the one before
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto a = hn::PromoteTo(d, hn::LoadU(narrow, x + i)), b = hn::PromoteTo(d, hn::LoadU(narrow, x + i + lanes));
+    even = hn::MulAdd(a, a, even);
+    odd = hn::MulAdd(b, b, odd);
+  }
+  double sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+  for (; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+}  // namespace tapehead::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+// ---- What is compiled once
+
+#if HWY_ONCE
+namespace tapehead {
+
+HWY_EXPORT(adamw_f32);
+HWY_EXPORT(adamw_f64);
+HWY_EXPORT(squares_f32);
+HWY_EXPORT(squares_f64);
+
 // Calls f(tensor, begin, end) in parallel for ranges of elements that cover all tensors, as if they were one.
-template <class Tensors, class F>
-static void for_all_elements(const Tensors& tensors, F&& f) {
+template <class F>
+static void for_all_elements(std::span<const Tensor> tensors, F&& f) {
   int64_t total = 0;
   for (const Tensor& t : tensors) total += t.numel();
   parallel_for(total, kGrain, [&](int64_t begin, int64_t end) {
@@ -24,87 +124,110 @@ static void for_all_elements(const Tensors& tensors, F&& f) {
   });
 }
 
+template <class T>
+static std::vector<T*> pointers(std::span<Tensor> tensors) {
+  std::vector<T*> result;
+  for (Tensor& t : tensors) result.push_back(t.mutable_data<T>());
+  return result;
+}
+
 void CpuBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
                        std::span<Tensor> v) {
   if (p.empty()) return;
-  for (auto list : {p, m, v}) {
-    for (Tensor& t : list) t.bump_version();
-  }
-  visit_floating(p[0].dtype(), "adamw", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const double correction1 = 1 - std::pow(numbers.beta1, static_cast<double>(numbers.step));
-    const double correction2 = 1 - std::pow(numbers.beta2, static_cast<double>(numbers.step));
-    const W keep = static_cast<W>(1 - numbers.learning_rate * numbers.weight_decay);
-    const W b1 = static_cast<W>(numbers.beta1), c1 = static_cast<W>(1 - numbers.beta1);
-    const W b2 = static_cast<W>(numbers.beta2), c2 = static_cast<W>(1 - numbers.beta2);
-    const W rate = static_cast<W>(numbers.learning_rate / correction1), root = static_cast<W>(1 / std::sqrt(correction2));
-    const W epsilon = static_cast<W>(numbers.epsilon), scale = static_cast<W>(numbers.gradient_scale);
-    for_all_elements(p, [&](size_t k, int64_t begin, int64_t end) {
-      T* pp = const_cast<T*>(p[k].data<T>());
-      const T* pg = g[k].data<T>();
-      T* pm = const_cast<T*>(m[k].data<T>());
-      T* pv = const_cast<T*>(v[k].data<T>());
-      for (int64_t i = begin; i < end; ++i) {
-        const W gradient = scale * static_cast<W>(pg[i]);
-        const W mi = b1 * static_cast<W>(pm[i]) + c1 * gradient, vi = b2 * static_cast<W>(pv[i]) + c2 * gradient * gradient;
-        pm[i] = static_cast<T>(mi);
-        pv[i] = static_cast<T>(vi);
-        pp[i] = static_cast<T>(keep * static_cast<W>(pp[i]) - rate * mi / (root * std::sqrt(vi) + epsilon));
-      }
+  const auto run = [&]<class T>(void (*kernel)(const AdamWStep<T>&, int64_t, T*, const T*, T*, T*)) {
+    const double step = static_cast<double>(numbers.step);
+    const AdamWStep<T> constants{.keep = static_cast<T>(1 - numbers.learning_rate * numbers.weight_decay),
+                                 .scale = static_cast<T>(numbers.gradient_scale),
+                                 .b1 = static_cast<T>(numbers.beta1),
+                                 .c1 = static_cast<T>(1 - numbers.beta1),
+                                 .b2 = static_cast<T>(numbers.beta2),
+                                 .c2 = static_cast<T>(1 - numbers.beta2),
+                                 .rate = static_cast<T>(numbers.learning_rate / (1 - std::pow(numbers.beta1, step))),
+                                 .root = static_cast<T>(1 / std::sqrt(1 - std::pow(numbers.beta2, step))),
+                                 .epsilon = static_cast<T>(numbers.epsilon)};
+    const std::vector<T*> to_p = pointers<T>(p), to_m = pointers<T>(m), to_v = pointers<T>(v);
+    for_all_elements(g, [&](size_t i, int64_t begin, int64_t end) {
+      kernel(constants, end - begin, to_p[i] + begin, g[i].data<T>() + begin, to_m[i] + begin, to_v[i] + begin);
     });
-  });
+  };
+  switch (p[0].dtype()) {
+    case DType::f32: return run(HWY_DYNAMIC_DISPATCH(adamw_f32));
+    case DType::f64: return run(HWY_DYNAMIC_DISPATCH(adamw_f64));
+    default: fail<TypeError>("[adamw] takes parameters of f32 or f64, not {}", p[0].dtype());
+  }
 }
 
 double CpuBackend::squared_norm(std::span<const Tensor> tensors) {
+  // Sums of pieces of one size, added in order: the same for any number of threads.
+  constexpr int64_t kPiece = kGrain;
   double total = 0;
   for (const Tensor& t : tensors) {
+    std::vector<double> sums(static_cast<size_t>((t.numel() + kPiece - 1) / kPiece));
     visit_floating(t.dtype(), "squared_norm", [&]<class T>(std::type_identity<T>) {
       const T* x = t.data<T>();
-      for (int64_t i = 0; i < t.numel(); ++i) {
-        const double w = static_cast<wide_t<T>>(x[i]);
-        total += w * w;
-      }
+      parallel_for(static_cast<int64_t>(sums.size()), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const T* piece = x + i * kPiece;
+          const int64_t n = std::min(kPiece, t.numel() - i * kPiece);
+          double& sum = sums[static_cast<size_t>(i)];
+          if constexpr (std::is_same_v<T, float>) {
+            sum = HWY_DYNAMIC_DISPATCH(squares_f32)(n, piece);
+          } else if constexpr (std::is_same_v<T, double>) {
+            sum = HWY_DYNAMIC_DISPATCH(squares_f64)(n, piece);
+          } else {
+            for (int64_t j = 0; j < n; ++j) sum += static_cast<double>(piece[j]) * static_cast<double>(piece[j]);
+          }
+        }
+      });
     });
+    for (const double sum : sums) total += sum;
   }
   return total;
 }
 
-// Element i of y = draw(words of block first + i / 4, i % 4).
+// ---- Random numbers
+
+// Four elements of y come from each block of random words: draw(type, words) gives them.
 template <class Draw>
-static void fill_random(uint64_t seed, uint64_t first, Tensor& y, Draw&& draw) {
-  visit_floating(y.dtype(), "random", [&]<class T>(std::type_identity<T>) {
+static void fill_random(const char* op, uint64_t seed, uint64_t first, Tensor& y, Draw&& draw) {
+  visit_floating(y.dtype(), op, [&]<class T>(std::type_identity<T> type) {
     T* out = y.mutable_data<T>();
     const int64_t n = y.numel();
     parallel_for((n + 3) / 4, kGrain / 64, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
-        const std::array<double, 4> numbers = draw(philox(seed, first + static_cast<uint64_t>(block)));
-        for (int64_t i = 4 * block; i < std::min(n, 4 * block + 4); ++i) {
-          out[i] = static_cast<T>(numbers[static_cast<size_t>(i % 4)]);
-        }
+        const std::array<T, 4> numbers = draw(type, philox(seed, first + static_cast<uint64_t>(block)));
+        std::copy_n(numbers.begin(), std::min<int64_t>(4, n - 4 * block), out + 4 * block);
       }
     });
   });
 }
 
 void CpuBackend::uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) {
-  fill_random(seed, first, y, [=](const std::array<uint32_t, 4>& words) {
-    std::array<double, 4> numbers;
-    for (size_t i = 0; i < 4; ++i) numbers[i] = low + (high - low) * to_uniform(words[i]);
+  fill_random("uniform", seed, first, y, [=]<class T>(std::type_identity<T>, const std::array<uint32_t, 4>& words) {
+    std::array<T, 4> numbers;
+    for (size_t i = 0; i < 4; ++i) {
+      numbers[i] = static_cast<T>(low + (high - low) * to_uniform(words[i]));
+      // What the dtype rounds up to `high`, which the interval leaves out, becomes its other end.
+      if (static_cast<double>(numbers[i]) >= high) numbers[i] = static_cast<T>(low);
+    }
     return numbers;
   });
 }
 
 void CpuBackend::normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) {
-  fill_random(seed, first, y, [=](const std::array<uint32_t, 4>& words) {
-    std::array<double, 4> numbers;
+  // Words (0, 1) give elements (0, 1), words (2, 3) elements (2, 3): radius from the first, in (0, 1] so that its
+  // logarithm is finite, angle from the second; cosine, then sine.
+  fill_random("normal", seed, first, y, [=]<class T>(std::type_identity<T>, const std::array<uint32_t, 4>& words) {
+    std::array<T, 4> numbers;
     for (size_t i = 0; i < 4; i += 2) {
       const double radius = deviation * std::sqrt(-2 * std::log((words[i] + 1.0) * 0x1p-32));
       const double angle = 2 * std::numbers::pi * (words[i + 1] * 0x1p-32);
-      numbers[i] = mean + radius * std::cos(angle);
-      numbers[i + 1] = mean + radius * std::sin(angle);
+      numbers[i] = static_cast<T>(mean + radius * std::cos(angle));
+      numbers[i + 1] = static_cast<T>(mean + radius * std::sin(angle));
     }
     return numbers;
   });
 }
 
 }  // namespace tapehead
+#endif

@@ -1,0 +1,125 @@
+// The product's kernel, which ops call with shapes already checked: layouts, edges, and what beta = 0 promises.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tapehead/backends/backend.h"
+#include "tapehead/core/view.h"
+#include "tapehead/tests/golden_cases.h"
+#include "tapehead/tests/testing.h"
+
+namespace tapehead {
+namespace {
+
+// alpha · a·b + beta · y, number by number in f64.
+Tensor naive_product(double alpha, const Tensor& a, const Tensor& b, double beta, const Tensor& y) {
+  const int64_t M = y.size(-2), N = y.size(-1), K = a.size(-1), count = y.numel() == 0 ? 0 : y.numel() / (M * N);
+  std::vector<int64_t> batch(y.shape().begin(), y.shape().end() - 2);
+  const auto expanded = [&](const Tensor& x) {
+    std::vector<int64_t> sizes = batch;
+    sizes.push_back(x.size(-2));
+    sizes.push_back(x.size(-1));
+    return expand(x, Shape(sizes)).to_vector<double>();
+  };
+  const std::vector<double> va = expanded(a), vb = expanded(b);
+  std::vector<double> vy = beta == 0 ? std::vector<double>(static_cast<size_t>(y.numel())) : y.to_vector<double>();
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t m = 0; m < M; ++m) {
+      for (int64_t n = 0; n < N; ++n) {
+        double sum = 0;
+        for (int64_t k = 0; k < K; ++k) {
+          sum += va[static_cast<size_t>((i * M + m) * K + k)] * vb[static_cast<size_t>((i * K + k) * N + n)];
+        }
+        double& to = vy[static_cast<size_t>((i * M + m) * N + n)];
+        to = alpha * sum + (beta == 0 ? 0 : beta * to);
+      }
+    }
+  }
+  return Tensor::from<double>(y.shape(), vy);
+}
+
+void expect_product(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor y, const std::string& what) {
+  const Tensor expected = naive_product(alpha, a, b, beta, y);
+  backend(y).matmul(alpha, a, b, beta, y);
+  const double tolerance = y.dtype() == DType::f64 ? 1e-13 : 8 * epsilon(y.dtype());
+  expect_close(y.to(DType::f64), expected, tolerance, tolerance, what);
+}
+
+Tensor garbage(const Shape& shape, DType dtype = DType::f64) {
+  return Tensor::full(shape, std::numeric_limits<double>::quiet_NaN(), dtype);
+}
+
+// A matrix of M by N in every layout that a view can bring.
+std::vector<std::pair<std::string, Tensor>> layouts(int64_t M, int64_t N, uint64_t seed, DType dtype) {
+  const auto x = [&](const Shape& shape) { return random_tensor(shape, seed, 1, dtype); };
+  return {
+      {"dense", x({M, N})},
+      {"transposed", transpose(x({N, M}), 0, 1)},
+      {"columns of a wider one", slice(x({M, N + 3}), 1, 2, 2 + N)},
+      {"every second row", slice(x({2 * M, N}), 0, 0, 2 * M, 2)},
+      {"every second column", slice(x({M, 2 * N}), 1, 0, 2 * N, 2)},
+      {"transposed, every second column", transpose(slice(x({N, 2 * M}), 1, 0, 2 * M, 2), 0, 1)},
+      {"a row, expanded", expand(x({1, N}), {M, N})},
+      {"a column, expanded", expand(x({M, 1}), {M, N})},
+      {"a number, expanded", expand(x({1, 1}), {M, N})},
+      {"overlapping rows", x({M + N}).alias({M, N}, {1, 1}, 0)},
+  };
+}
+
+TEST(MatmulKernel, EveryLayoutEverySize) {
+  for (const auto& [M, N, K] : std::vector<std::array<int64_t, 3>>{{3, 4, 5}, {1, 4, 5}, {3, 1, 5}, {3, 4, 1}, {1, 1, 5}, {1, 4, 1},
+                                                                  {3, 1, 1}, {1, 1, 1}, {0, 4, 5}, {3, 0, 5}, {3, 4, 0}, {0, 0, 0},
+                                                                  {70, 65, 33}}) {
+    for (const auto& [a_name, a] : layouts(M, K, 1, DType::f64)) {
+      for (const auto& [b_name, b] : layouts(K, N, 2, DType::f64)) {
+        const std::string what = fmt::format("({}, {}) {} by ({}, {}) {}", M, K, a_name, K, N, b_name);
+        expect_product(1, a, b, 0, garbage({M, N}), what);
+        expect_product(-0.5, a, b, 2, random_tensor({M, N}, 3), what);
+      }
+    }
+  }
+}
+
+TEST(MatmulKernel, Batches) {
+  const Tensor y({2, 5, 3, 4}, DType::f64);
+  for (const Shape& a : {Shape{3, 6}, Shape{5, 3, 6}, Shape{1, 3, 6}, Shape{2, 1, 3, 6}, Shape{2, 5, 3, 6}}) {
+    for (const Shape& b : {Shape{6, 4}, Shape{5, 6, 4}, Shape{2, 1, 6, 4}, Shape{2, 5, 6, 4}}) {
+      const std::string what = fmt::format("{} by {}", a, b);
+      expect_product(1, random_tensor(a, 1), random_tensor(b, 2), 0, garbage(y.shape()), what);
+      expect_product(1, random_tensor(a, 1), random_tensor(b, 2), 1, random_tensor(y.shape(), 3), what);
+    }
+  }
+  // The batch inside the matrix: heads of packed projections.
+  const Tensor packed = random_tensor({2, 3, 5, 6}, 4);
+  expect_product(1, permute(packed, {0, 2, 1, 3}), permute(packed, {0, 2, 3, 1}), 0, garbage({2, 5, 3, 3}), "heads");
+  expect_product(1, random_tensor({0, 3, 6}, 1), random_tensor({6, 4}, 2), 0, garbage({0, 3, 4}), "no batch");
+}
+
+TEST(MatmulKernel, EveryDtype) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const auto& [layout, a] : layouts(5, 7, 1, dtype)) {
+      const Tensor b = random_tensor({7, 3}, 2, 1, dtype);
+      expect_product(1, a, b, 0, garbage({5, 3}, dtype), layout);
+      expect_product(0.5, a, b, 1, random_tensor({5, 3}, 3, 1, dtype), layout);
+    }
+  }
+}
+
+// 16-bit products are summed in f32: in bf16 itself, 256 + 1 stays 256.
+TEST(MatmulKernel, HalfSumsInFloat) {
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    Tensor y({1, 1}, dtype);
+    backend(y).matmul(1, Tensor::full({1, 4096}, 1, dtype), Tensor::full({4096, 1}, 1, dtype), 0, y);
+    EXPECT_EQ(y.item(), 4096);
+  }
+}
+
+TEST(MatmulKernel, NaNStaysInItsRowAndColumn) {
+  Tensor a = random_tensor({4, 3}, 1), b = random_tensor({3, 4}, 2), y({4, 4}, DType::f64);
+  a.mutable_data<double>()[3 * 2 + 1] = std::numeric_limits<double>::quiet_NaN();
+  backend(y).matmul(1, a, b, 0, y);
+  for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(std::isnan(y.to_vector<double>()[static_cast<size_t>(i)]), i / 4 == 2) << i;
+}
+
+}  // namespace
+}  // namespace tapehead

@@ -1,0 +1,138 @@
+// The optimiser's step and the norm of gradients. A whole training run against PyTorch is tests/models' task.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tapehead/backends/backend.h"
+#include "tapehead/tests/golden_cases.h"
+#include "tapehead/tests/testing.h"
+
+namespace tapehead {
+namespace {
+
+struct State {
+  std::vector<Tensor> p, g, m, v;
+};
+
+// Parameters of several sizes, whole vectors or not, empty, and long enough for every thread.
+State make_state(DType dtype) {
+  State s;
+  for (const Shape& shape : {Shape{3, 5}, Shape{}, Shape{0, 4}, Shape{64}, Shape{300, 257}, Shape{1}}) {
+    const uint64_t seed = 10 * s.p.size();
+    s.p.push_back(random_tensor(shape, seed + 1, 1, dtype));
+    s.g.push_back(random_tensor(shape, seed + 2, 1, dtype));
+    s.m.push_back(random_tensor(shape, seed + 3, 0.1, dtype));
+    Tensor v = random_tensor(shape, seed + 4, 0.1, DType::f64);
+    double* numbers = v.mutable_data<double>();
+    for (int64_t i = 0; i < v.numel(); ++i) numbers[i] *= numbers[i];
+    s.v.push_back(v.to(dtype));
+  }
+  return s;
+}
+
+constexpr AdamW kNumbers{.learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .step = 3,
+                         .gradient_scale = 0.5};
+
+TEST(AdamWKernel, FollowsTheFormula) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    State s = make_state(dtype);
+    const State before = make_state(dtype);
+    backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v);
+    for (size_t k = 0; k < s.p.size(); ++k) {
+      const auto p = before.p[k].to_vector<double>(), g = before.g[k].to_vector<double>();
+      auto m = before.m[k].to_vector<double>(), v = before.v[k].to_vector<double>();
+      std::vector<double> expected;
+      for (size_t i = 0; i < p.size(); ++i) {
+        const double gradient = 0.5 * g[i];
+        m[i] = 0.9 * m[i] + (1 - 0.9) * gradient;
+        v[i] = 0.95 * v[i] + (1 - 0.95) * gradient * gradient;
+        const double m_hat = m[i] / (1 - std::pow(0.9, 3)), v_hat = v[i] / (1 - std::pow(0.95, 3));
+        expected.push_back(p[i] * (1 - 0.01 * 0.1) - 0.01 * m_hat / (std::sqrt(v_hat) + 1e-8));
+      }
+      const double tolerance = 8 * epsilon(dtype);
+      const std::string what = fmt::format("parameter {} of {}", k, name(dtype));
+      const Shape& shape = s.p[k].shape();
+      expect_close(s.p[k].to(DType::f64), Tensor::from<double>(shape, expected), tolerance, tolerance, what);
+      expect_close(s.m[k].to(DType::f64), Tensor::from<double>(shape, m), tolerance, tolerance, what);
+      expect_close(s.v[k].to(DType::f64), Tensor::from<double>(shape, v), tolerance, tolerance, what);
+      expect_close(s.g[k], before.g[k], 0, 0, what);
+    }
+  }
+}
+
+// A gradient that was always zero moves its parameter by the decay alone: 0 / (sqrt(0) + epsilon), not 0 / 0.
+TEST(AdamWKernel, ZeroGradient) {
+  std::vector<Tensor> p = {Tensor::full({20}, 2)}, g = {Tensor::zeros({20})}, m = {Tensor::zeros({20})}, v = {Tensor::zeros({20})};
+  AdamW numbers = kNumbers;
+  numbers.weight_decay = 0;
+  backend(Device{}).adamw(numbers, p, g, m, v);
+  EXPECT_EQ(p[0].to_vector<float>(), std::vector<float>(20, 2));
+}
+
+TEST(AdamWKernel, CountsAsAChangeInPlace) {
+  State s = make_state(DType::f32);
+  const int64_t p = s.p[0].version(), m = s.m[0].version(), v = s.v[0].version(), g = s.g[0].version();
+  backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v);
+  EXPECT_GT(s.p[0].version(), p);
+  EXPECT_GT(s.m[0].version(), m);
+  EXPECT_GT(s.v[0].version(), v);
+  EXPECT_EQ(s.g[0].version(), g);
+}
+
+TEST(AdamWKernel, SameForAnyNumberOfThreads) {
+  const int before = omp_get_max_threads();
+  std::vector<std::vector<float>> results;
+  for (const int threads : {1, 2, 5}) {
+    omp_set_num_threads(threads);
+    State s = make_state(DType::f32);
+    backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v);
+    results.push_back(s.p[4].to_vector<float>());
+  }
+  omp_set_num_threads(before);
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(AdamWKernel, RefusesHalfParameters) {
+  State s = make_state(DType::bf16);
+  expect_error<TypeError>([&] { backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v); }, "[adamw]");
+}
+
+TEST(SquaredNorm, EveryDtype) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    const State s = make_state(dtype);
+    double expected = 0;
+    for (const Tensor& t : s.g) {
+      for (const double x : t.to_vector<double>()) expected += x * x;
+    }
+    EXPECT_NEAR(backend(Device{}).squared_norm(s.g), expected, 1e-12 * expected) << name(dtype);
+  }
+  EXPECT_EQ(backend(Device{}).squared_norm({}), 0);
+}
+
+// In f32 the sum would stop at 2^24, and a square overflow.
+TEST(SquaredNorm, SumsInDouble) {
+  const std::vector<Tensor> ones = {Tensor::full({(1 << 24) + 5}, 1)}, large = {Tensor::full({7}, 1e30)};
+  EXPECT_EQ(backend(Device{}).squared_norm(ones), (1 << 24) + 5);
+  EXPECT_NEAR(backend(Device{}).squared_norm(large), 7e60, 1e54);
+  const std::vector<Tensor> bad = {Tensor::full({40}, std::numeric_limits<double>::quiet_NaN())};
+  EXPECT_TRUE(std::isnan(backend(Device{}).squared_norm(bad)));
+}
+
+TEST(SquaredNorm, SameForAnyNumberOfThreads) {
+  const State s = make_state(DType::f32);
+  const int before = omp_get_max_threads();
+  std::vector<double> results;
+  for (const int threads : {1, 2, 5}) {
+    omp_set_num_threads(threads);
+    results.push_back(backend(Device{}).squared_norm(s.g));
+  }
+  omp_set_num_threads(before);
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+}  // namespace
+}  // namespace tapehead
