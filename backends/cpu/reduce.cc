@@ -44,6 +44,9 @@ static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge
   const NdLoop<1> reduced(r.reduced, {r.x_strides});
   const auto [kx, ky] = kept.steps();
   const int64_t rx = reduced.steps()[0];
+  const int64_t outputs = kept.count(), elements = reduced.count();
+  // Chosen once, so that where blocks and threads begin does not choose the order of a sum.
+  const bool outputs_lie_closer = outputs > 1 && kx < rx;
 
   // Elements [first, last) behind each of the outputs [begin, end): emit(output, offset in y, accumulator).
   const auto fold_range = [&, kx = kx, ky = ky](int64_t first, int64_t last, int64_t begin, int64_t end,
@@ -56,7 +59,7 @@ static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge
         std::fill_n(acc, width, initial);
         reduced.range(first, last, [&](const auto& inner, int64_t m) {
           const T* block = in + at[0] + done * kx + inner[0];
-          if ((width > 1 && kx < rx) || m < 2 * kLanes) {  // outputs lie closer than the elements behind one
+          if (outputs_lie_closer || m < 2 * kLanes) {
             for (int64_t j = 0; j < m; ++j) {
               for (int64_t i = 0; i < width; ++i) fold(acc[i], block[i * kx + j * rx]);
             }
@@ -79,7 +82,6 @@ static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge
     });
   };
 
-  const int64_t outputs = kept.count(), elements = reduced.count();
   const int64_t parts = outputs < kFew ? (elements + kPart - 1) / kPart : 1;
   if (parts <= 1) {
     parallel_for(outputs, kGrain / std::max<int64_t>(elements, 1), [&](int64_t begin, int64_t end) {
@@ -163,7 +165,7 @@ void CpuBackend::max(const Tensor& x, Tensor& y) {
   visit_floating(x.dtype(), "max", [&]<class T>(std::type_identity<T>) {
     using W = wide_t<T>;
     T* out = y.mutable_data<T>();
-    const auto take = [](W& largest, W v) { largest = v > largest || v != v ? v : largest; };
+    const auto take = [](W& largest, W v) { largest = (v > largest) | (v != v) ? v : largest; };
     reduce<T>(
         x, y, -std::numeric_limits<W>::infinity(), [=](W& acc, T v) { take(acc, static_cast<W>(v)); }, take,
         [=](int64_t at, W largest) { out[at] = static_cast<T>(largest); });

@@ -25,4 +25,7 @@
 // with clang-format off around the includes: their order matters. Lambdas in the first part carry HWY_ATTR.
 #pragma once
 
+#ifdef HWY_DISABLED_TARGETS
+#error "simd.h comes before Highway's headers: else they have chosen the instruction sets already"
+#endif
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)

@@ -60,8 +60,8 @@ HWY_INLINE void Map(D d, int64_t n, T* y, F&& f, const In*... x) {
   if (i < n) StoreTail(d, f(LoadTail(d, x + i, n - i)...), y + i, n - i);
 }
 
-/// Calls f(i, v) on the vectors v = term(i) that stand for elements i, i + 1, ... < n, and adds the results
-/// up: lanes in T over blocks of 32 vectors, blocks in double. The last vector is tail(i, count).
+/// The sum of the vectors full(i), which stand for the elements from i on, and of the first lanes of tail(i,
+/// count) behind the last full one: lanes add up in T over blocks of 32 vectors, blocks in double.
 template <class D, class Full, class Tail>
 HWY_INLINE double SumBlocks(D d, int64_t n, Full&& full, Tail&& tail) {
   constexpr int64_t kBlock = 32;
@@ -202,7 +202,7 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<D>> ReduceExp(D d, V v, V& p) {
   return hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, shift));
 }
 
-/// e^v, within 1 ulp, subnormal results and overflow to ∞ included.
+/// e^v, within 2 ulp, subnormal results and overflow to ∞ included.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp(D d, V v) {
   using T = hn::TFromD<D>;
