@@ -10,9 +10,11 @@ Tensor concat(const std::vector<Tensor>& tensors, int64_t axis) {
   axis = head.shape().normalize_axis(axis);
   std::vector<int64_t> ends;  // of each tensor, along `axis` of the result
   for (const Tensor& x : tensors) {
-    check<TypeError>(x.dtype() == head.dtype(), "[concat] takes tensors of one dtype, not {} and {}", head.dtype(), x.dtype());
+    check<TypeError>(x.dtype() == head.dtype(), "[concat] takes tensors of one dtype, not {} and {}",
+                     head.dtype(), x.dtype());
     check<ValueError>(x.dim() == head.dim() && x.shape().without(axis) == head.shape().without(axis),
-                      "[concat] shapes {} and {} differ elsewhere than along axis {}", head.shape(), x.shape(), axis);
+                      "[concat] shapes {} and {} differ elsewhere than along axis {}", head.shape(),
+                      x.shape(), axis);
     ends.push_back((ends.empty() ? 0 : ends.back()) + x.size(axis));
   }
   Tensor y(head.shape().with(axis, ends.back()), head.dtype(), head.device());
@@ -21,7 +23,8 @@ Tensor concat(const std::vector<Tensor>& tensors, int64_t axis) {
   }
   return record("concat", y, tensors, {}, [axis, ends](const Upstream& up) -> Gradients {
     Gradients parts;
-    for (size_t i = 0; i < ends.size(); ++i) parts.push_back(slice(up.grad, axis, i == 0 ? 0 : ends[i - 1], ends[i]));
+    for (size_t i = 0; i < ends.size(); ++i)
+      parts.push_back(slice(up.grad, axis, i == 0 ? 0 : ends[i - 1], ends[i]));
     return parts;
   });
 }
@@ -31,7 +34,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t axis) {
   axis = Shape(tensors[0].shape().insert(0, 1)).normalize_axis(axis);
   std::vector<Tensor> slices;
   for (const Tensor& x : tensors) {
-    check<ValueError>(x.shape() == tensors[0].shape(), "[stack] shapes {} and {} differ", tensors[0].shape(), x.shape());
+    check<ValueError>(x.shape() == tensors[0].shape(), "[stack] shapes {} and {} differ", tensors[0].shape(),
+                      x.shape());
     slices.push_back(unsqueeze(x, axis));
   }
   return concat(slices, axis);

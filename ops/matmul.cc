@@ -5,14 +5,18 @@
 namespace tapehead {
 
 static void check_dtypes(const char* op, const Tensor& a, const Tensor& b) {
-  check<TypeError>(a.dtype() == b.dtype() && is_floating(a.dtype()), "[{}] takes tensors of one floating dtype, not {} and {}", op,
-                   a.dtype(), b.dtype());
+  check<TypeError>(a.dtype() == b.dtype() && is_floating(a.dtype()),
+                   "[{}] takes tensors of one floating dtype, not {} and {}", op, a.dtype(), b.dtype());
 }
 
 // The last two dimensions swapped; not recorded.
-static Tensor transposed(const Tensor& x) { return transpose(x.detach(), -2, -1); }
+static Tensor transposed(const Tensor& x) {
+  return transpose(x.detach(), -2, -1);
+}
 
-static Shape leading(const Shape& shape) { return Shape(std::vector<int64_t>(shape.begin(), shape.end() - 2)); }
+static Shape leading(const Shape& shape) {
+  return Shape(std::vector<int64_t>(shape.begin(), shape.end() - 2));
+}
 
 // a·b; not recorded.
 static Tensor product(const Tensor& a, const Tensor& b) {
@@ -22,8 +26,8 @@ static Tensor product(const Tensor& a, const Tensor& b) {
   return y;
 }
 
-// The gradient a·b of a matrix x. Where x is stored by columns, so is its gradient: x is then likely a transposed view,
-// whose backward makes rows of it again, and the leaf need not copy.
+// The gradient a·b of a matrix x. Where x is stored by columns, so is its gradient: x is then likely a
+// transposed view, whose backward makes rows of it again, and the leaf need not copy.
 static Tensor product_like(const Tensor& x, const Tensor& a, const Tensor& b) {
   const bool by_columns = x.strides()[static_cast<size_t>(x.dim() - 2)] == 1 && x.size(-1) > 1;
   return by_columns ? transposed(product(transposed(b), transposed(a))) : product(a, b);
@@ -37,11 +41,12 @@ static Tensor flatten_rows(const Tensor& x) {
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   check_dtypes("matmul", a, b);
-  check<ValueError>(a.dim() >= 1 && b.dim() >= 1, "[matmul] takes vectors, matrices and batches of them, not shapes {} and {}",
-                    a.shape(), b.shape());
+  check<ValueError>(a.dim() >= 1 && b.dim() >= 1,
+                    "[matmul] takes vectors, matrices and batches of them, not shapes {} and {}", a.shape(),
+                    b.shape());
   check<ValueError>(a.size(-1) == b.size(b.dim() == 1 ? 0 : -2),
-                    "[matmul] shapes {} and {}: the last size of the first, {}, must be the {} of the second", a.shape(),
-                    b.shape(), a.size(-1), b.dim() == 1 ? "only size" : "last but one");
+                    "[matmul] shapes {} and {}: the last size of the first, {}, must be the {} of the second",
+                    a.shape(), b.shape(), a.size(-1), b.dim() == 1 ? "only size" : "last but one");
   if (a.dim() == 1) return squeeze(matmul(unsqueeze(a, 0), b), b.dim() == 1 ? 0 : -2);
   if (b.dim() == 1) return squeeze(matmul(a, unsqueeze(b, 1)), -1);
   if (a.dim() > 2 && b.dim() == 2) {  // one product, not a batch of them, in both directions
@@ -79,10 +84,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_dtypes("linear", x, weight);
   if (bias.defined()) check_dtypes("linear", x, bias);
   check<ValueError>(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1),
-                    "[linear] x of shape {} and weight of shape {}: they must be (..., F) and (C, F)", x.shape(), weight.shape());
+                    "[linear] x of shape {} and weight of shape {}: they must be (..., F) and (C, F)",
+                    x.shape(), weight.shape());
   if (bias.defined() && bias.shape() != Shape{weight.size(0)}) {
-    fail<ValueError>("[linear] bias of shape {} for weight of shape {}: it must be {}", bias.shape(), weight.shape(),
-                     Shape{weight.size(0)});
+    fail<ValueError>("[linear] bias of shape {} for weight of shape {}: it must be {}", bias.shape(),
+                     weight.shape(), Shape{weight.size(0)});
   }
   if (x.dim() == 2) return linear_rows(x, weight, bias);
   return reshape(linear_rows(flatten_rows(x), weight, bias), x.shape().with(-1, weight.size(0)).sizes());

@@ -1,19 +1,20 @@
 // Attention, one head and one block of queries against one block of keys at a time.
 //
-// Forward keeps, for every query, the largest score so far and the sum of exponentials relative to it; when a block of
-// keys brings a larger score, what was summed is scaled down (the online softmax). Backward computes each block's scores
-// again, in the same arithmetic, and P = exp(scores - lse) from them.
+// Forward keeps, for every query, the largest score so far and the sum of exponentials relative to it; when a
+// block of keys brings a larger score, what was summed is scaled down (the online softmax). Backward computes
+// each block's scores again, in the same arithmetic, and P = exp(scores - lse) from them.
 //
-// Blocks are multiplied where they stand, without packing: one factor is read number by number, with any strides, the
-// other and the result in whole vectors, from rows padded to the widest one. So scores are computed as (keys, queries) in
-// forward, which makes the softmax run along vectors, and as (queries, keys) in backward.
-// Above the diagonal a causal product never reads: a NaN there does not reach earlier positions.
+// Blocks are multiplied where they stand, without packing: one factor is read number by number, with any
+// strides, the other and the result in whole vectors, from rows padded to the widest one. So scores are
+// computed as (keys, queries) in forward, which makes the softmax run along vectors, and as (queries, keys)
+// in backward. Above the diagonal a causal product never reads: a NaN there does not reach earlier positions.
 
 // clang-format off: the order matters (simd.h).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/attention.cc"
-#include "tapehead/backends/cpu/simd.h"
 #include <hwy/foreach_target.h>
+
+#include "tapehead/backends/cpu/simd.h"
 #include "tapehead/backends/cpu/simd_math-inl.h"
 // clang-format on
 
@@ -31,7 +32,8 @@ constexpr int64_t kBlock = 64;  // positions of a block: its scores fit the firs
 // Which products c(i, :) = Σ_k a(i, k) · b(k, :) takes: all, k <= i, or k >= i.
 enum class Band { full, lower, upper };
 
-// c (m, n) = a (m, k) · b (k, n), or += it if `add`. n is padded to whole vectors; b and c are dense along it.
+// c (m, n) = a (m, k) · b (k, n), or += it if `add`. n is padded to whole vectors; b and c are dense along
+// it.
 template <class W>
 struct BlockProduct {
   int64_t m, n, k;
@@ -52,7 +54,8 @@ struct BlockKernels {
   void (*softmax_block)(int64_t keys, W scale, bool diagonal, W* scores, W* largest, W* total, W* correction);
   void (*scale_rows)(int64_t rows, int64_t width, const W* factors, W* x);
   void (*softmax_gradient_block)(int64_t queries, W scale, const W* lse, const W* delta, W* scores, W* gp);
-  void (*row_dots)(int64_t rows, int64_t width, const W* a, int64_t a_row, const W* b, int64_t b_row, W* result);
+  void (*row_dots)(int64_t rows, int64_t width, const W* a, int64_t a_row, const W* b, int64_t b_row,
+                   W* result);
 };
 
 }  // namespace tapehead
@@ -65,7 +68,8 @@ namespace tapehead::HWY_NAMESPACE {
 
 // R rows and V vectors of c, from row i on.
 template <int R, int V, class W>
-static HWY_INLINE void multiply_tile(const BlockProduct<W>& p, int64_t i, const W* HWY_RESTRICT b, W* HWY_RESTRICT c) {
+static HWY_INLINE void multiply_tile(const BlockProduct<W>& p, int64_t i, const W* HWY_RESTRICT b,
+                                     W* HWY_RESTRICT c) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const W* HWY_RESTRICT a = p.a + i * p.a_row;
@@ -76,7 +80,8 @@ static HWY_INLINE void multiply_tile(const BlockProduct<W>& p, int64_t i, const 
   const auto add_to_row = [&](int r, int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t k = begin; k < end; ++k) {
       const auto x = hn::Set(d, a[r * p.a_row + k * p.a_column]);
-      for (int v = 0; v < V; ++v) sum[r][v] = hn::MulAdd(x, hn::LoadU(d, b + k * p.b_row + v * lanes), sum[r][v]);
+      for (int v = 0; v < V; ++v)
+        sum[r][v] = hn::MulAdd(x, hn::LoadU(d, b + k * p.b_row + v * lanes), sum[r][v]);
     }
   };
   // The columns that all R rows take, and, on either side of them, those that some take.
@@ -118,10 +123,12 @@ static void multiply(const BlockProduct<W>& p) {
   for (; i < p.m; ++i) multiply_rows<1>(p, i);
 }
 
-// One block of keys enters the softmax: scores (keys, kBlock queries) are scaled and become exponentials relative to
-// `largest`, which is updated and so is `total`; `correction` is what earlier sums are to be multiplied by.
+// One block of keys enters the softmax: scores (keys, kBlock queries) are scaled and become exponentials
+// relative to `largest`, which is updated and so is `total`; `correction` is what earlier sums are to be
+// multiplied by.
 template <class W>
-static void softmax_block(int64_t keys, W scale, bool diagonal, W* scores, W* largest, W* total, W* correction) {
+static void softmax_block(int64_t keys, W scale, bool diagonal, W* scores, W* largest, W* total,
+                          W* correction) {
   const hn::ScalableTag<W> d;
   const auto minus_infinity = hn::Set(d, -std::numeric_limits<W>::infinity());
   for (int64_t t = 0; t < kBlock; t += static_cast<int64_t>(hn::Lanes(d))) {
@@ -164,8 +171,8 @@ static void scale_rows(int64_t rows, int64_t width, const W* factors, W* x) {
   }
 }
 
-// scores (queries, kBlock keys) become p = exp(scale · scores - lse), and gp, its gradient, becomes that of the unscaled
-// scores: scale · p · (gp - delta), where delta = Σ_s p · gp = Σ_d y · gy.
+// scores (queries, kBlock keys) become p = exp(scale · scores - lse), and gp, its gradient, becomes that of
+// the unscaled scores: scale · p · (gp - delta), where delta = Σ_s p · gp = Σ_d y · gy.
 template <class W>
 static void softmax_gradient_block(int64_t queries, W scale, const W* lse, const W* delta, W* scores, W* gp) {
   const hn::ScalableTag<W> d;
@@ -182,7 +189,8 @@ static void softmax_gradient_block(int64_t queries, W scale, const W* lse, const
 
 // result[t] = Σ_d a(t, d) · b(t, d), rows padded with zeros to `width`.
 template <class W>
-static void row_dots(int64_t rows, int64_t width, const W* a, int64_t a_row, const W* b, int64_t b_row, W* result) {
+static void row_dots(int64_t rows, int64_t width, const W* a, int64_t a_row, const W* b, int64_t b_row,
+                     W* result) {
   const hn::ScalableTag<W> d;
   for (int64_t t = 0; t < rows; ++t) {
     auto sum = hn::Zero(d);
@@ -194,11 +202,13 @@ static void row_dots(int64_t rows, int64_t width, const W* a, int64_t a_row, con
 }
 
 static BlockKernels<float> block_kernels_f32() {
-  return {multiply<float>, softmax_block<float>, scale_rows<float>, softmax_gradient_block<float>, row_dots<float>};
+  return {multiply<float>, softmax_block<float>, scale_rows<float>, softmax_gradient_block<float>,
+          row_dots<float>};
 }
 
 static BlockKernels<double> block_kernels_f64() {
-  return {multiply<double>, softmax_block<double>, scale_rows<double>, softmax_gradient_block<double>, row_dots<double>};
+  return {multiply<double>, softmax_block<double>, scale_rows<double>, softmax_gradient_block<double>,
+          row_dots<double>};
 }
 
 }  // namespace tapehead::HWY_NAMESPACE
@@ -235,7 +245,8 @@ struct Head {
   int64_t step;
 
   Head(T* base, const Tensor& x, int64_t head)
-      : data(base + head / x.size(1) * x.strides()[0] + head % x.size(1) * x.strides()[1]), step(x.strides()[2]) {}
+      : data(base + head / x.size(1) * x.strides()[0] + head % x.size(1) * x.strides()[1]),
+        step(x.strides()[2]) {}
 };
 
 template <class W>
@@ -244,7 +255,8 @@ struct Rows {
   int64_t step;
 };
 
-// Rows [t, t + n) of a head in the arithmetic's type, padded with zeros: in place if they are so already, else in `scratch`.
+// Rows [t, t + n) of a head in the arithmetic's type, padded with zeros: in place if they are so already,
+// else in `scratch`.
 template <class W, class T>
 static Rows<W> load(const Head<const T>& x, int64_t t, int64_t n, int64_t width, W* scratch) {
   if constexpr (std::is_same_v<W, T>) {
@@ -270,7 +282,8 @@ static void load_transposed(const Head<const T>& x, int64_t t, int64_t n, int64_
 template <class W, class T>
 static void store(const W* from, int64_t t, int64_t n, int64_t width, const Head<T>& y) {
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t d = 0; d < width; ++d) y.data[(t + i) * y.step + d] = static_cast<T>(from[i * padded<W>(width) + d]);
+    for (int64_t d = 0; d < width; ++d)
+      y.data[(t + i) * y.step + d] = static_cast<T>(from[i * padded<W>(width) + d]);
   }
 }
 
@@ -290,7 +303,8 @@ static void for_units(int64_t units, int64_t size, F&& f) {
   W* base = scratch.mutable_data<W>();
   parallel_for(workers, 1, [&](int64_t begin, int64_t end) {
     for (int64_t w = begin; w < end; ++w) {
-      for (int64_t unit = units * w / workers; unit < units * (w + 1) / workers; ++unit) f(unit, Scratch<W>{base + w * size});
+      for (int64_t unit = units * w / workers; unit < units * (w + 1) / workers; ++unit)
+        f(unit, Scratch<W>{base + w * size});
     }
   });
 }
@@ -307,45 +321,68 @@ void CpuBackend::attention(const Attention& args, Tensor& y, Tensor& lse) {
     const BlockKernels<W> kernels = block_kernels<W>();
     const W scale = static_cast<W>(args.scale);
 
-    for_units<W>(y.size(0) * y.size(1) * blocks, kBlock * (width + 3 * step + kBlock + 4), [&](int64_t unit, Scratch<W> scratch) {
-      const int64_t head = unit / blocks, t = unit % blocks * kBlock, queries = std::min(kBlock, positions - t);
-      const Head<const T> hq(q, args.q, head), hk(k, args.k, head), hv(v, args.v, head);
-      W* q_columns = scratch.take(kBlock * width);
-      W* scores = scratch.take(kBlock * kBlock);
-      W* sums = scratch.take(kBlock * step);  // of v, by query
-      W *k_rows = scratch.take(kBlock * step), *v_rows = scratch.take(kBlock * step);
-      W *largest = scratch.take(kBlock), *total = scratch.take(kBlock), *factor = scratch.take(kBlock);
-      std::fill_n(largest, kBlock, -std::numeric_limits<W>::infinity());
-      std::fill_n(total, kBlock, W{0});
-      load_transposed(hq, t, queries, width, q_columns);
-      for (int64_t s = 0; s < (args.causal ? t + queries : positions); s += kBlock) {
-        const int64_t keys = std::min(kBlock, positions - s);
-        const bool diagonal = args.causal && s == t;
-        const Rows<W> kb = load(hk, s, keys, width, k_rows), vb = load(hv, s, keys, width, v_rows);
-        kernels.multiply({.m = keys, .n = kBlock, .k = width, .a = kb.data, .a_row = kb.step, .a_column = 1, .b = q_columns,
-                          .b_row = kBlock, .c = scores, .c_row = kBlock, .add = false});
-        kernels.softmax_block(keys, scale, diagonal, scores, largest, total, factor);
-        if (s > 0) kernels.scale_rows(queries, step, factor, sums);
-        kernels.multiply({.m = queries, .n = step, .k = keys, .a = scores, .a_row = 1, .a_column = kBlock, .b = vb.data,
-                          .b_row = vb.step, .c = sums, .c_row = step, .add = s > 0, .band = diagonal ? Band::lower : Band::full});
-      }
-      for (int64_t i = 0; i < queries; ++i) {
-        factor[i] = 1 / total[i];
-        out_lse[head * positions + t + i] = largest[i] + std::log(total[i]);
-      }
-      kernels.scale_rows(queries, step, factor, sums);
-      store(sums, t, queries, width, Head<T>(out, y, head));
-    });
+    for_units<W>(
+        y.size(0) * y.size(1) * blocks, kBlock * (width + 3 * step + kBlock + 4),
+        [&](int64_t unit, Scratch<W> scratch) {
+          const int64_t head = unit / blocks, t = unit % blocks * kBlock,
+                        queries = std::min(kBlock, positions - t);
+          const Head<const T> hq(q, args.q, head), hk(k, args.k, head), hv(v, args.v, head);
+          W* q_columns = scratch.take(kBlock * width);
+          W* scores = scratch.take(kBlock * kBlock);
+          W* sums = scratch.take(kBlock * step);  // of v, by query
+          W *k_rows = scratch.take(kBlock * step), *v_rows = scratch.take(kBlock * step);
+          W *largest = scratch.take(kBlock), *total = scratch.take(kBlock), *factor = scratch.take(kBlock);
+          std::fill_n(largest, kBlock, -std::numeric_limits<W>::infinity());
+          std::fill_n(total, kBlock, W{0});
+          load_transposed(hq, t, queries, width, q_columns);
+          for (int64_t s = 0; s < (args.causal ? t + queries : positions); s += kBlock) {
+            const int64_t keys = std::min(kBlock, positions - s);
+            const bool diagonal = args.causal && s == t;
+            const Rows<W> kb = load(hk, s, keys, width, k_rows), vb = load(hv, s, keys, width, v_rows);
+            kernels.multiply({.m = keys,
+                              .n = kBlock,
+                              .k = width,
+                              .a = kb.data,
+                              .a_row = kb.step,
+                              .a_column = 1,
+                              .b = q_columns,
+                              .b_row = kBlock,
+                              .c = scores,
+                              .c_row = kBlock,
+                              .add = false});
+            kernels.softmax_block(keys, scale, diagonal, scores, largest, total, factor);
+            if (s > 0) kernels.scale_rows(queries, step, factor, sums);
+            kernels.multiply({.m = queries,
+                              .n = step,
+                              .k = keys,
+                              .a = scores,
+                              .a_row = 1,
+                              .a_column = kBlock,
+                              .b = vb.data,
+                              .b_row = vb.step,
+                              .c = sums,
+                              .c_row = step,
+                              .add = s > 0,
+                              .band = diagonal ? Band::lower : Band::full});
+          }
+          for (int64_t i = 0; i < queries; ++i) {
+            factor[i] = 1 / total[i];
+            out_lse[head * positions + t + i] = largest[i] + std::log(total[i]);
+          }
+          kernels.scale_rows(queries, step, factor, sums);
+          store(sums, t, queries, width, Head<T>(out, y, head));
+        });
   });
 }
 
-void CpuBackend::attention_backward(const Attention& args, const Tensor& y, const Tensor& lse, const Tensor& gy, Tensor& gq,
-                                    Tensor& gk, Tensor& gv) {
+void CpuBackend::attention_backward(const Attention& args, const Tensor& y, const Tensor& lse,
+                                    const Tensor& gy, Tensor& gq, Tensor& gk, Tensor& gv) {
   if (lse.numel() == 0) return;
   visit_floating(y.dtype(), "attention_backward", [&]<class T>(std::type_identity<T>) {
     using W = wide_t<T>;
     const int64_t positions = y.size(2), width = y.size(3), step = padded<W>(width);
-    const T *q = args.q.data<T>(), *k = args.k.data<T>(), *v = args.v.data<T>(), *out = y.data<T>(), *up = gy.data<T>();
+    const T *q = args.q.data<T>(), *k = args.k.data<T>(), *v = args.v.data<T>(), *out = y.data<T>(),
+            *up = gy.data<T>();
     const W* out_lse = lse.data<W>();
     T* to_q = gq.defined() ? gq.mutable_data<T>() : nullptr;
     T* to_k = gk.defined() ? gk.mutable_data<T>() : nullptr;
@@ -355,12 +392,14 @@ void CpuBackend::attention_backward(const Attention& args, const Tensor& y, cons
 
     const int64_t size = positions * (step + 1) + kBlock * (2 * width + 5 * step + 2 * kBlock + 1);
     for_units<W>(y.size(0) * y.size(1), size, [&](int64_t head, Scratch<W> scratch) {
-      const Head<const T> hq(q, args.q, head), hk(k, args.k, head), hv(v, args.v, head), hy(out, y, head), hup(up, gy, head);
+      const Head<const T> hq(q, args.q, head), hk(k, args.k, head), hv(v, args.v, head), hy(out, y, head),
+          hup(up, gy, head);
       W* delta = scratch.take(positions);
       W* q_sums = scratch.take(positions * step);
       W *k_columns = scratch.take(kBlock * width), *v_columns = scratch.take(kBlock * width);
       W *p = scratch.take(kBlock * kBlock), *gp = scratch.take(kBlock * kBlock);
-      W *q_rows = scratch.take(kBlock * step), *up_rows = scratch.take(kBlock * step), *k_rows = scratch.take(kBlock * step);
+      W *q_rows = scratch.take(kBlock * step), *up_rows = scratch.take(kBlock * step),
+        *k_rows = scratch.take(kBlock * step);
       W *k_sums = scratch.take(kBlock * step), *v_sums = scratch.take(kBlock * step);
       for (int64_t t = 0; t < positions; t += kBlock) {
         const int64_t queries = std::min(kBlock, positions - t);
@@ -377,22 +416,69 @@ void CpuBackend::attention_backward(const Attention& args, const Tensor& y, cons
           const int64_t queries = std::min(kBlock, positions - t);
           const bool diagonal = args.causal && s == t, add = t > from;
           const Rows<W> qb = load(hq, t, queries, width, q_rows), gb = load(hup, t, queries, width, up_rows);
-          kernels.multiply({.m = queries, .n = kBlock, .k = width, .a = qb.data, .a_row = qb.step, .a_column = 1, .b = k_columns,
-                            .b_row = kBlock, .c = p, .c_row = kBlock, .add = false});
-          kernels.multiply({.m = queries, .n = kBlock, .k = width, .a = gb.data, .a_row = gb.step, .a_column = 1, .b = v_columns,
-                            .b_row = kBlock, .c = gp, .c_row = kBlock, .add = false});
+          kernels.multiply({.m = queries,
+                            .n = kBlock,
+                            .k = width,
+                            .a = qb.data,
+                            .a_row = qb.step,
+                            .a_column = 1,
+                            .b = k_columns,
+                            .b_row = kBlock,
+                            .c = p,
+                            .c_row = kBlock,
+                            .add = false});
+          kernels.multiply({.m = queries,
+                            .n = kBlock,
+                            .k = width,
+                            .a = gb.data,
+                            .a_row = gb.step,
+                            .a_column = 1,
+                            .b = v_columns,
+                            .b_row = kBlock,
+                            .c = gp,
+                            .c_row = kBlock,
+                            .add = false});
           kernels.softmax_gradient_block(queries, scale, out_lse + head * positions + t, delta + t, p, gp);
           if (to_v) {
-            kernels.multiply({.m = keys, .n = step, .k = queries, .a = p, .a_row = 1, .a_column = kBlock, .b = gb.data,
-                              .b_row = gb.step, .c = v_sums, .c_row = step, .add = add, .band = diagonal ? Band::upper : Band::full});
+            kernels.multiply({.m = keys,
+                              .n = step,
+                              .k = queries,
+                              .a = p,
+                              .a_row = 1,
+                              .a_column = kBlock,
+                              .b = gb.data,
+                              .b_row = gb.step,
+                              .c = v_sums,
+                              .c_row = step,
+                              .add = add,
+                              .band = diagonal ? Band::upper : Band::full});
           }
           if (to_k) {
-            kernels.multiply({.m = keys, .n = step, .k = queries, .a = gp, .a_row = 1, .a_column = kBlock, .b = qb.data,
-                              .b_row = qb.step, .c = k_sums, .c_row = step, .add = add, .band = diagonal ? Band::upper : Band::full});
+            kernels.multiply({.m = keys,
+                              .n = step,
+                              .k = queries,
+                              .a = gp,
+                              .a_row = 1,
+                              .a_column = kBlock,
+                              .b = qb.data,
+                              .b_row = qb.step,
+                              .c = k_sums,
+                              .c_row = step,
+                              .add = add,
+                              .band = diagonal ? Band::upper : Band::full});
           }
           if (to_q) {
-            kernels.multiply({.m = queries, .n = step, .k = keys, .a = gp, .a_row = kBlock, .a_column = 1, .b = kb.data,
-                              .b_row = kb.step, .c = q_sums + t * step, .c_row = step, .add = s > 0,
+            kernels.multiply({.m = queries,
+                              .n = step,
+                              .k = keys,
+                              .a = gp,
+                              .a_row = kBlock,
+                              .a_column = 1,
+                              .b = kb.data,
+                              .b_row = kb.step,
+                              .c = q_sums + t * step,
+                              .c_row = step,
+                              .add = s > 0,
                               .band = diagonal ? Band::lower : Band::full});
           }
         }

@@ -10,13 +10,13 @@
 namespace tapehead {
 
 #ifdef __x86_64__
-// OpenBLAS chooses its kernels by the processor's model number, and takes plain SSE for models younger than itself: an
-// eighth of the speed. So it is told what the processor can do, unless the environment says so already. Its own choice is
-// made in a constructor without priority; this one runs earlier.
+// OpenBLAS chooses its kernels by the processor's model number, and takes plain SSE for models younger than
+// itself: an eighth of the speed. So it is told what the processor can do, unless the environment says so
+// already. Its own choice is made in a constructor without priority; this one runs earlier.
 __attribute__((constructor(101))) static void choose_openblas_kernels() {
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl")) {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
     setenv("OPENBLAS_CORETYPE", "SkylakeX", /*overwrite=*/0);
   } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     setenv("OPENBLAS_CORETYPE", "Haswell", /*overwrite=*/0);
@@ -24,21 +24,24 @@ __attribute__((constructor(101))) static void choose_openblas_kernels() {
 }
 #endif
 
-// BLAS's view of the last two dimensions: the order they are stored in and the distance between rows (or columns).
+// BLAS's view of the last two dimensions: the order they are stored in and the distance between rows (or
+// columns).
 struct Layout {
   CBLAS_TRANSPOSE transpose;
   blasint leading;
 };
 
 static blasint blas_int(int64_t n) {
-  check<ValueError>(n <= std::numeric_limits<blasint>::max(), "[matmul] a dimension of {} is more than OpenBLAS takes", n);
+  check<ValueError>(n <= std::numeric_limits<blasint>::max(),
+                    "[matmul] a dimension of {} is more than OpenBLAS takes", n);
   return static_cast<blasint>(n);
 }
 
 // False if neither dimension is dense.
 static bool find_layout(const Tensor& x, Layout& layout) {
   const int64_t rows = x.size(-2), columns = x.size(-1);
-  const int64_t row_step = x.strides()[static_cast<size_t>(x.dim() - 2)], column_step = x.strides()[static_cast<size_t>(x.dim() - 1)];
+  const int64_t row_step = x.strides()[static_cast<size_t>(x.dim() - 2)],
+                column_step = x.strides()[static_cast<size_t>(x.dim() - 1)];
   if ((column_step == 1 || columns == 1) && (row_step >= columns || rows == 1)) {
     layout = {CblasNoTrans, blas_int(std::max({rows == 1 ? 0 : row_step, columns, int64_t{1}}))};
     return true;
@@ -50,15 +53,16 @@ static bool find_layout(const Tensor& x, Layout& layout) {
   return false;
 }
 
-static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alpha, const double* pa, const double* pb, double beta,
-                 double* y) {
-  cblas_dgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, alpha, pa, a.leading, pb, b.leading, beta, y, n);
+static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alpha, const double* pa,
+                 const double* pb, double beta, double* y) {
+  cblas_dgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, alpha, pa, a.leading, pb, b.leading, beta, y,
+              n);
 }
 
-static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alpha, const float* pa, const float* pb, double beta,
-                 float* y) {
-  cblas_sgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, static_cast<float>(alpha), pa, a.leading, pb, b.leading,
-              static_cast<float>(beta), y, n);
+static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alpha, const float* pa,
+                 const float* pb, double beta, float* y) {
+  cblas_sgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, static_cast<float>(alpha), pa, a.leading, pb,
+              b.leading, static_cast<float>(beta), y, n);
 }
 
 void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
@@ -89,7 +93,8 @@ void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double b
       loop.run(
           [&](const auto& at, int64_t count) {
             for (int64_t i = 0; i < count; ++i) {
-              gemm(la, lb, m, n, k, alpha, pa + at[0] + i * steps[0], pb + at[1] + i * steps[1], beta, py + at[2] + i * steps[2]);
+              gemm(la, lb, m, n, k, alpha, pa + at[0] + i * steps[0], pb + at[1] + i * steps[1], beta,
+                   py + at[2] + i * steps[2]);
             }
           },
           /*serial=*/true);  // each product is parallel inside

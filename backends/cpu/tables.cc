@@ -38,7 +38,8 @@ void CpuBackend::scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& ta
     scatter_add_rows(x.to(DType::f32), ids, wide);
     return copy(wide, table);
   }
-  // Threads share out the features, not the rows: each adds in the order of r, and frequent ids burden all alike.
+  // Threads share out the features, not the rows: each adds in the order of r, and frequent ids burden all
+  // alike.
   constexpr int64_t kFeatures = 16;  // a cache line of f32
   const int64_t rows = x.size(0), features = x.size(1);
   visit_floating(table.dtype(), "scatter_add_rows", [&]<class T>(std::type_identity<T>) {
@@ -48,14 +49,15 @@ void CpuBackend::scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& ta
         const I* id = ids.data<I>();
         T* out = table.mutable_data<T>();
         const int64_t blocks = (features + kFeatures - 1) / kFeatures;
-        parallel_for(blocks, std::max<int64_t>(1, kGrain / (rows * kFeatures)), [&](int64_t begin, int64_t end) {
-          const int64_t first = begin * kFeatures, last = std::min(end * kFeatures, features);
-          for (int64_t r = 0; r < rows; ++r) {
-            T* sum = out + id[r] * features;
-            const T* row = in + r * features;
-            for (int64_t f = first; f < last; ++f) sum[f] += row[f];
-          }
-        });
+        parallel_for(blocks, std::max<int64_t>(1, kGrain / (rows * kFeatures)),
+                     [&](int64_t begin, int64_t end) {
+                       const int64_t first = begin * kFeatures, last = std::min(end * kFeatures, features);
+                       for (int64_t r = 0; r < rows; ++r) {
+                         T* sum = out + id[r] * features;
+                         const T* row = in + r * features;
+                         for (int64_t f = first; f < last; ++f) sum[f] += row[f];
+                       }
+                     });
       }
     });
   });

@@ -3,8 +3,9 @@
 // clang-format off: the order matters (simd.h).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/training.cc"
-#include "tapehead/backends/cpu/simd.h"
 #include <hwy/foreach_target.h>
+
+#include "tapehead/backends/cpu/simd.h"
 #include "tapehead/backends/cpu/simd_math-inl.h"
 // clang-format on
 
@@ -71,23 +72,27 @@ static void adamw_f32(const AdamWStep<float>& step, int64_t n, float* p, const f
   adamw_run(step, n, p, g, m, v);
 }
 
-static void adamw_f64(const AdamWStep<double>& step, int64_t n, double* p, const double* g, double* m, double* v) {
+static void adamw_f64(const AdamWStep<double>& step, int64_t n, double* p, const double* g, double* m,
+                      double* v) {
   adamw_run(step, n, p, g, m, v);
 }
 
 static double squares_f64(int64_t n, const double* x) {
   const hn::ScalableTag<double> d;
-  return Sum(d, n, [](auto v) HWY_ATTR { return hn::Mul(v, v); }, x);
+  return Sum(
+      d, n, [](auto v) HWY_ATTR { return hn::Mul(v, v); }, x);
 }
 
 static double squares_f32(int64_t n, const float* x) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> narrow;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto even = hn::Zero(d), odd = hn::Zero(d);  // two sums, so that an addition need not wait for the one before
+  auto even = hn::Zero(d),
+       odd = hn::Zero(d);  // two sums, so that an addition need not wait for the one before
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto a = hn::PromoteTo(d, hn::LoadU(narrow, x + i)), b = hn::PromoteTo(d, hn::LoadU(narrow, x + i + lanes));
+    const auto a = hn::PromoteTo(d, hn::LoadU(narrow, x + i)),
+               b = hn::PromoteTo(d, hn::LoadU(narrow, x + i + lanes));
     even = hn::MulAdd(a, a, even);
     odd = hn::MulAdd(b, b, odd);
   }
@@ -131,29 +136,34 @@ static std::vector<T*> pointers(std::span<Tensor> tensors) {
   return result;
 }
 
-void CpuBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
-                       std::span<Tensor> v) {
+void CpuBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
+                       std::span<Tensor> m, std::span<Tensor> v) {
   if (p.empty()) return;
   const auto run = [&]<class T>(void (*kernel)(const AdamWStep<T>&, int64_t, T*, const T*, T*, T*)) {
     const double step = static_cast<double>(numbers.step);
-    const AdamWStep<T> constants{.keep = static_cast<T>(1 - numbers.learning_rate * numbers.weight_decay),
-                                 .scale = static_cast<T>(numbers.gradient_scale),
-                                 .b1 = static_cast<T>(numbers.beta1),
-                                 .c1 = static_cast<T>(1 - numbers.beta1),
-                                 .b2 = static_cast<T>(numbers.beta2),
-                                 .c2 = static_cast<T>(1 - numbers.beta2),
-                                 .rate = static_cast<T>(numbers.learning_rate / (1 - std::pow(numbers.beta1, step))),
-                                 .root = static_cast<T>(1 / std::sqrt(1 - std::pow(numbers.beta2, step))),
-                                 .epsilon = static_cast<T>(numbers.epsilon)};
+    const AdamWStep<T> constants{
+        .keep = static_cast<T>(1 - numbers.learning_rate * numbers.weight_decay),
+        .scale = static_cast<T>(numbers.gradient_scale),
+        .b1 = static_cast<T>(numbers.beta1),
+        .c1 = static_cast<T>(1 - numbers.beta1),
+        .b2 = static_cast<T>(numbers.beta2),
+        .c2 = static_cast<T>(1 - numbers.beta2),
+        .rate = static_cast<T>(numbers.learning_rate / (1 - std::pow(numbers.beta1, step))),
+        .root = static_cast<T>(1 / std::sqrt(1 - std::pow(numbers.beta2, step))),
+        .epsilon = static_cast<T>(numbers.epsilon)};
     const std::vector<T*> to_p = pointers<T>(p), to_m = pointers<T>(m), to_v = pointers<T>(v);
     for_all_elements(g, [&](size_t i, int64_t begin, int64_t end) {
-      kernel(constants, end - begin, to_p[i] + begin, g[i].data<T>() + begin, to_m[i] + begin, to_v[i] + begin);
+      kernel(constants, end - begin, to_p[i] + begin, g[i].data<T>() + begin, to_m[i] + begin,
+             to_v[i] + begin);
     });
   };
   switch (p[0].dtype()) {
-    case DType::f32: return run(HWY_DYNAMIC_DISPATCH(adamw_f32));
-    case DType::f64: return run(HWY_DYNAMIC_DISPATCH(adamw_f64));
-    default: fail<TypeError>("[adamw] takes parameters of f32 or f64, not {}", p[0].dtype());
+    case DType::f32:
+      return run(HWY_DYNAMIC_DISPATCH(adamw_f32));
+    case DType::f64:
+      return run(HWY_DYNAMIC_DISPATCH(adamw_f64));
+    default:
+      fail<TypeError>("[adamw] takes parameters of f32 or f64, not {}", p[0].dtype());
   }
 }
 
@@ -175,7 +185,8 @@ double CpuBackend::squared_norm(std::span<const Tensor> tensors) {
           } else if constexpr (std::is_same_v<T, double>) {
             sum = HWY_DYNAMIC_DISPATCH(squares_f64)(n, piece);
           } else {
-            for (int64_t j = 0; j < n; ++j) sum += static_cast<double>(piece[j]) * static_cast<double>(piece[j]);
+            for (int64_t j = 0; j < n; ++j)
+              sum += static_cast<double>(piece[j]) * static_cast<double>(piece[j]);
           }
         }
       });
@@ -203,30 +214,32 @@ static void fill_random(const char* op, uint64_t seed, uint64_t first, Tensor& y
 }
 
 void CpuBackend::uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) {
-  fill_random("uniform", seed, first, y, [=]<class T>(std::type_identity<T>, const std::array<uint32_t, 4>& words) {
-    std::array<T, 4> numbers;
-    for (size_t i = 0; i < 4; ++i) {
-      numbers[i] = static_cast<T>(low + (high - low) * to_uniform(words[i]));
-      // What the dtype rounds up to `high`, which the interval leaves out, becomes its other end.
-      if (static_cast<double>(numbers[i]) >= high) numbers[i] = static_cast<T>(low);
-    }
-    return numbers;
-  });
+  fill_random("uniform", seed, first, y,
+              [=]<class T>(std::type_identity<T>, const std::array<uint32_t, 4>& words) {
+                std::array<T, 4> numbers;
+                for (size_t i = 0; i < 4; ++i) {
+                  numbers[i] = static_cast<T>(low + (high - low) * to_uniform(words[i]));
+                  // What the dtype rounds up to `high`, which the interval leaves out, becomes its other end.
+                  if (static_cast<double>(numbers[i]) >= high) numbers[i] = static_cast<T>(low);
+                }
+                return numbers;
+              });
 }
 
 void CpuBackend::normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) {
-  // Words (0, 1) give elements (0, 1), words (2, 3) elements (2, 3): radius from the first, in (0, 1] so that its
-  // logarithm is finite, angle from the second; cosine, then sine.
-  fill_random("normal", seed, first, y, [=]<class T>(std::type_identity<T>, const std::array<uint32_t, 4>& words) {
-    std::array<T, 4> numbers;
-    for (size_t i = 0; i < 4; i += 2) {
-      const double radius = deviation * std::sqrt(-2 * std::log((words[i] + 1.0) * 0x1p-32));
-      const double angle = 2 * std::numbers::pi * (words[i + 1] * 0x1p-32);
-      numbers[i] = static_cast<T>(mean + radius * std::cos(angle));
-      numbers[i + 1] = static_cast<T>(mean + radius * std::sin(angle));
-    }
-    return numbers;
-  });
+  // Words (0, 1) give elements (0, 1), words (2, 3) elements (2, 3): radius from the first, in (0, 1] so that
+  // its logarithm is finite, angle from the second; cosine, then sine.
+  fill_random("normal", seed, first, y,
+              [=]<class T>(std::type_identity<T>, const std::array<uint32_t, 4>& words) {
+                std::array<T, 4> numbers;
+                for (size_t i = 0; i < 4; i += 2) {
+                  const double radius = deviation * std::sqrt(-2 * std::log((words[i] + 1.0) * 0x1p-32));
+                  const double angle = 2 * std::numbers::pi * (words[i + 1] * 0x1p-32);
+                  numbers[i] = static_cast<T>(mean + radius * std::cos(angle));
+                  numbers[i + 1] = static_cast<T>(mean + radius * std::sin(angle));
+                }
+                return numbers;
+              });
 }
 
 }  // namespace tapehead

@@ -1,4 +1,5 @@
-// The product's kernel, which ops call with shapes already checked: layouts, edges, and what beta = 0 promises.
+// The product's kernel, which ops call with shapes already checked: layouts, edges, and what beta = 0
+// promises.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -13,7 +14,8 @@ namespace {
 
 // alpha · a·b + beta · y, number by number in f64.
 Tensor naive_product(double alpha, const Tensor& a, const Tensor& b, double beta, const Tensor& y) {
-  const int64_t M = y.size(-2), N = y.size(-1), K = a.size(-1), count = y.numel() == 0 ? 0 : y.numel() / (M * N);
+  const int64_t M = y.size(-2), N = y.size(-1), K = a.size(-1),
+                count = y.numel() == 0 ? 0 : y.numel() / (M * N);
   std::vector<int64_t> batch(y.shape().begin(), y.shape().end() - 2);
   const auto expanded = [&](const Tensor& x) {
     std::vector<int64_t> sizes = batch;
@@ -22,7 +24,8 @@ Tensor naive_product(double alpha, const Tensor& a, const Tensor& b, double beta
     return expand(x, Shape(sizes)).to_vector<double>();
   };
   const std::vector<double> va = expanded(a), vb = expanded(b);
-  std::vector<double> vy = beta == 0 ? std::vector<double>(static_cast<size_t>(y.numel())) : y.to_vector<double>();
+  std::vector<double> vy =
+      beta == 0 ? std::vector<double>(static_cast<size_t>(y.numel())) : y.to_vector<double>();
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t m = 0; m < M; ++m) {
       for (int64_t n = 0; n < N; ++n) {
@@ -38,7 +41,8 @@ Tensor naive_product(double alpha, const Tensor& a, const Tensor& b, double beta
   return Tensor::from<double>(y.shape(), vy);
 }
 
-void expect_product(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor y, const std::string& what) {
+void expect_product(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor y,
+                    const std::string& what) {
   const Tensor expected = naive_product(alpha, a, b, beta, y);
   backend(y).matmul(alpha, a, b, beta, y);
   const double tolerance = y.dtype() == DType::f64 ? 1e-13 : 8 * epsilon(y.dtype());
@@ -67,9 +71,19 @@ std::vector<std::pair<std::string, Tensor>> layouts(int64_t M, int64_t N, uint64
 }
 
 TEST(MatmulKernel, EveryLayoutEverySize) {
-  for (const auto& [M, N, K] : std::vector<std::array<int64_t, 3>>{{3, 4, 5}, {1, 4, 5}, {3, 1, 5}, {3, 4, 1}, {1, 1, 5}, {1, 4, 1},
-                                                                  {3, 1, 1}, {1, 1, 1}, {0, 4, 5}, {3, 0, 5}, {3, 4, 0}, {0, 0, 0},
-                                                                  {70, 65, 33}}) {
+  for (const auto& [M, N, K] : std::vector<std::array<int64_t, 3>>{{3, 4, 5},
+                                                                   {1, 4, 5},
+                                                                   {3, 1, 5},
+                                                                   {3, 4, 1},
+                                                                   {1, 1, 5},
+                                                                   {1, 4, 1},
+                                                                   {3, 1, 1},
+                                                                   {1, 1, 1},
+                                                                   {0, 4, 5},
+                                                                   {3, 0, 5},
+                                                                   {3, 4, 0},
+                                                                   {0, 0, 0},
+                                                                   {70, 65, 33}}) {
     for (const auto& [a_name, a] : layouts(M, K, 1, DType::f64)) {
       for (const auto& [b_name, b] : layouts(K, N, 2, DType::f64)) {
         const std::string what = fmt::format("({}, {}) {} by ({}, {}) {}", M, K, a_name, K, N, b_name);
@@ -91,7 +105,8 @@ TEST(MatmulKernel, Batches) {
   }
   // The batch inside the matrix: heads of packed projections.
   const Tensor packed = random_tensor({2, 3, 5, 6}, 4);
-  expect_product(1, permute(packed, {0, 2, 1, 3}), permute(packed, {0, 2, 3, 1}), 0, garbage({2, 5, 3, 3}), "heads");
+  expect_product(1, permute(packed, {0, 2, 1, 3}), permute(packed, {0, 2, 3, 1}), 0, garbage({2, 5, 3, 3}),
+                 "heads");
   expect_product(1, random_tensor({0, 3, 6}, 1), random_tensor({6, 4}, 2), 0, garbage({0, 3, 4}), "no batch");
 }
 
@@ -118,7 +133,8 @@ TEST(MatmulKernel, NaNStaysInItsRowAndColumn) {
   Tensor a = random_tensor({4, 3}, 1), b = random_tensor({3, 4}, 2), y({4, 4}, DType::f64);
   a.mutable_data<double>()[3 * 2 + 1] = std::numeric_limits<double>::quiet_NaN();
   backend(y).matmul(1, a, b, 0, y);
-  for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(std::isnan(y.to_vector<double>()[static_cast<size_t>(i)]), i / 4 == 2) << i;
+  for (int64_t i = 0; i < 16; ++i)
+    EXPECT_EQ(std::isnan(y.to_vector<double>()[static_cast<size_t>(i)]), i / 4 == 2) << i;
 }
 
 }  // namespace

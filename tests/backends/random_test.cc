@@ -1,4 +1,5 @@
-// Tensors of random numbers: which words of which block each element comes from, and how they are distributed.
+// Tensors of random numbers: which words of which block each element comes from, and how they are
+// distributed.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -18,7 +19,8 @@ Tensor uniform(const Shape& shape, double low, double high, uint64_t first = 0, 
   return y;
 }
 
-Tensor normal(const Shape& shape, double mean, double deviation, uint64_t first = 0, DType dtype = DType::f32) {
+Tensor normal(const Shape& shape, double mean, double deviation, uint64_t first = 0,
+              DType dtype = DType::f32) {
   Tensor y(shape, dtype);
   backend(y).normal(mean, deviation, /*seed=*/7, first, y);
   return y;
@@ -40,7 +42,8 @@ TEST(RandomKernels, ElementsComeFromTheirWords) {
 }
 
 TEST(RandomKernels, OneRangeOrTwo) {
-  const auto whole = normal({1000}, 0, 1, 5).to_vector<float>(), rest = normal({600}, 0, 1, 105).to_vector<float>();
+  const auto whole = normal({1000}, 0, 1, 5).to_vector<float>(),
+             rest = normal({600}, 0, 1, 105).to_vector<float>();
   EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 400));
 }
 

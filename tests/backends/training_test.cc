@@ -7,6 +7,7 @@
 
 #include "tapehead/backends/backend.h"
 #include "tapehead/tests/golden_cases.h"
+#include "tapehead/tests/ops/instruction_sets.h"
 #include "tapehead/tests/testing.h"
 
 namespace tapehead {
@@ -32,39 +33,48 @@ State make_state(DType dtype) {
   return s;
 }
 
-constexpr AdamW kNumbers{.learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .step = 3,
+constexpr AdamW kNumbers{.learning_rate = 0.01,
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .epsilon = 1e-8,
+                         .weight_decay = 0.1,
+                         .step = 3,
                          .gradient_scale = 0.5};
 
 TEST(AdamWKernel, FollowsTheFormula) {
-  for (const DType dtype : {DType::f64, DType::f32}) {
-    State s = make_state(dtype);
-    const State before = make_state(dtype);
-    backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v);
-    for (size_t k = 0; k < s.p.size(); ++k) {
-      const auto p = before.p[k].to_vector<double>(), g = before.g[k].to_vector<double>();
-      auto m = before.m[k].to_vector<double>(), v = before.v[k].to_vector<double>();
-      std::vector<double> expected;
-      for (size_t i = 0; i < p.size(); ++i) {
-        const double gradient = 0.5 * g[i];
-        m[i] = 0.9 * m[i] + (1 - 0.9) * gradient;
-        v[i] = 0.95 * v[i] + (1 - 0.95) * gradient * gradient;
-        const double m_hat = m[i] / (1 - std::pow(0.9, 3)), v_hat = v[i] / (1 - std::pow(0.95, 3));
-        expected.push_back(p[i] * (1 - 0.01 * 0.1) - 0.01 * m_hat / (std::sqrt(v_hat) + 1e-8));
+  for_each_instruction_set([] {
+    for (const DType dtype : {DType::f64, DType::f32}) {
+      State s = make_state(dtype);
+      const State before = make_state(dtype);
+      backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v);
+      for (size_t k = 0; k < s.p.size(); ++k) {
+        const auto p = before.p[k].to_vector<double>(), g = before.g[k].to_vector<double>();
+        auto m = before.m[k].to_vector<double>(), v = before.v[k].to_vector<double>();
+        std::vector<double> expected;
+        for (size_t i = 0; i < p.size(); ++i) {
+          const double gradient = 0.5 * g[i];
+          m[i] = 0.9 * m[i] + (1 - 0.9) * gradient;
+          v[i] = 0.95 * v[i] + (1 - 0.95) * gradient * gradient;
+          const double m_hat = m[i] / (1 - std::pow(0.9, 3)), v_hat = v[i] / (1 - std::pow(0.95, 3));
+          expected.push_back(p[i] * (1 - 0.01 * 0.1) - 0.01 * m_hat / (std::sqrt(v_hat) + 1e-8));
+        }
+        const double tolerance = 8 * epsilon(dtype);
+        const std::string what = fmt::format("parameter {} of {}", k, name(dtype));
+        const Shape& shape = s.p[k].shape();
+        expect_close(s.p[k].to(DType::f64), Tensor::from<double>(shape, expected), tolerance, tolerance,
+                     what);
+        expect_close(s.m[k].to(DType::f64), Tensor::from<double>(shape, m), tolerance, tolerance, what);
+        expect_close(s.v[k].to(DType::f64), Tensor::from<double>(shape, v), tolerance, tolerance, what);
+        expect_close(s.g[k], before.g[k], 0, 0, what);
       }
-      const double tolerance = 8 * epsilon(dtype);
-      const std::string what = fmt::format("parameter {} of {}", k, name(dtype));
-      const Shape& shape = s.p[k].shape();
-      expect_close(s.p[k].to(DType::f64), Tensor::from<double>(shape, expected), tolerance, tolerance, what);
-      expect_close(s.m[k].to(DType::f64), Tensor::from<double>(shape, m), tolerance, tolerance, what);
-      expect_close(s.v[k].to(DType::f64), Tensor::from<double>(shape, v), tolerance, tolerance, what);
-      expect_close(s.g[k], before.g[k], 0, 0, what);
     }
-  }
+  });
 }
 
 // A gradient that was always zero moves its parameter by the decay alone: 0 / (sqrt(0) + epsilon), not 0 / 0.
 TEST(AdamWKernel, ZeroGradient) {
-  std::vector<Tensor> p = {Tensor::full({20}, 2)}, g = {Tensor::zeros({20})}, m = {Tensor::zeros({20})}, v = {Tensor::zeros({20})};
+  std::vector<Tensor> p = {Tensor::full({20}, 2)}, g = {Tensor::zeros({20})}, m = {Tensor::zeros({20})},
+                      v = {Tensor::zeros({20})};
   AdamW numbers = kNumbers;
   numbers.weight_decay = 0;
   backend(Device{}).adamw(numbers, p, g, m, v);
@@ -101,15 +111,17 @@ TEST(AdamWKernel, RefusesHalfParameters) {
 }
 
 TEST(SquaredNorm, EveryDtype) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
-    const State s = make_state(dtype);
-    double expected = 0;
-    for (const Tensor& t : s.g) {
-      for (const double x : t.to_vector<double>()) expected += x * x;
+  for_each_instruction_set([] {
+    for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+      const State s = make_state(dtype);
+      double expected = 0;
+      for (const Tensor& t : s.g) {
+        for (const double x : t.to_vector<double>()) expected += x * x;
+      }
+      EXPECT_NEAR(backend(Device{}).squared_norm(s.g), expected, 1e-12 * expected) << name(dtype);
     }
-    EXPECT_NEAR(backend(Device{}).squared_norm(s.g), expected, 1e-12 * expected) << name(dtype);
-  }
-  EXPECT_EQ(backend(Device{}).squared_norm({}), 0);
+    EXPECT_EQ(backend(Device{}).squared_norm({}), 0);
+  });
 }
 
 // In f32 the sum would stop at 2^24, and a square overflow.

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tapehead/models/checkpoint.h"
+#include "tapehead/ops/linear_cross_entropy.h"
 #include "tapehead/tests/models/training_fixture.h"
 
 namespace tapehead {
@@ -69,6 +70,9 @@ TEST_F(TrainerTest, EvaluationWeighsEveryTargetOnceWhateverTheBatch) {
   const GPT model(tiny_config().model, 3);
   const Evaluation one = evaluate(model, held_out(), 1);
   EXPECT_EQ(one.tokens, 59);
+  const Batch all = windows_in_order(held_out(), 6, 0, 10);  // the last one is not full
+  const double mean = model.loss(all.ids, all.targets, LinearCrossEntropyArgs()).item();
+  EXPECT_NEAR(one.loss, mean, 1e-6 * mean);
   for (const int64_t rows : {2, 7, 100}) {
     const Evaluation other = evaluate(model, held_out(), rows, 3);
     EXPECT_EQ(other.tokens, 59);
@@ -171,6 +175,15 @@ TEST_F(TrainerTest, HeadMemoryIsCountedAgainstTheFullLogits) {
   EXPECT_LT(first.peak_bytes, first.full_logits_bytes / 4);
   trainer.step();
   EXPECT_EQ(trainer.head_memory().peak_bytes, first.peak_bytes);  // nothing piles up
+
+  // A second micro-batch finds the weight's gradient there, which is not its own.
+  config.micro_batch_size = 32;
+  Trainer split(config, training());
+  split.step();
+  config.batch_size = 32;
+  Trainer half(config, training());
+  half.step();
+  EXPECT_EQ(split.head_memory().peak_bytes, half.head_memory().peak_bytes);
 }
 
 // ---- Mistakes

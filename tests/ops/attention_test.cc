@@ -11,6 +11,7 @@
 #include "tapehead/ops/matmul.h"
 #include "tapehead/ops/softmax.h"
 #include "tapehead/tests/golden_cases.h"
+#include "tapehead/tests/ops/instruction_sets.h"
 #include "tapehead/tests/testing.h"
 
 namespace tapehead {
@@ -41,65 +42,82 @@ TEST(Attention, PyTorch) {
 
 TEST(Attention, GradientsEqualDifferences) {
   const auto attend = [](bool causal) {
-    return [causal](const std::vector<Tensor>& x) { return scaled_dot_product_attention(x[0], x[1], x[2], causal, 0.7); };
+    return [causal](const std::vector<Tensor>& x) {
+      return scaled_dot_product_attention(x[0], x[1], x[2], causal, 0.7);
+    };
   };
-  const auto leaf = [](const Shape& shape, uint64_t seed) { return random_tensor(shape, seed).set_requires_grad(); };
-  for (const Shape& shape : {Shape{2, 2, 5, 3}, Shape{1, 1, 1, 1}, Shape{1, 2, 1, 4}, Shape{1, 1, 4, 1}, Shape{0, 2, 3, 4},
-                             Shape{2, 0, 3, 4}, Shape{1, 2, 0, 4}}) {
-    for (bool causal : {true, false}) gradcheck(attend(causal), {leaf(shape, 1), leaf(shape, 2), leaf(shape, 3)});
+  const auto leaf = [](const Shape& shape, uint64_t seed) {
+    return random_tensor(shape, seed).set_requires_grad();
+  };
+  for (const Shape& shape : {Shape{2, 2, 5, 3}, Shape{1, 1, 1, 1}, Shape{1, 2, 1, 4}, Shape{1, 1, 4, 1},
+                             Shape{0, 2, 3, 4}, Shape{2, 0, 3, 4}, Shape{1, 2, 0, 4}}) {
+    for (bool causal : {true, false})
+      gradcheck(attend(causal), {leaf(shape, 1), leaf(shape, 2), leaf(shape, 3)});
   }
   // Not dense along D, and expanded over heads.
-  gradcheck(attend(true), {transpose(random_tensor({1, 2, 3, 4}, 4), 2, 3).set_requires_grad(), leaf({1, 2, 4, 3}, 5),
-                           slice(random_tensor({1, 2, 4, 6}, 6), 3, 0, 6, 2).set_requires_grad()});
-  gradcheck([&](const std::vector<Tensor>& x) {
-    return scaled_dot_product_attention(x[0], expand(x[1], {2, 3, 4, 3}), expand(x[2], {2, 3, 4, 3}));
-  }, {leaf({2, 3, 4, 3}, 7), leaf({2, 1, 4, 3}, 8), leaf({1, 1, 1, 3}, 9)});
+  gradcheck(attend(true),
+            {transpose(random_tensor({1, 2, 3, 4}, 4), 2, 3).set_requires_grad(), leaf({1, 2, 4, 3}, 5),
+             slice(random_tensor({1, 2, 4, 6}, 6), 3, 0, 6, 2).set_requires_grad()});
+  gradcheck(
+      [&](const std::vector<Tensor>& x) {
+        return scaled_dot_product_attention(x[0], expand(x[1], {2, 3, 4, 3}), expand(x[2], {2, 3, 4, 3}));
+      },
+      {leaf({2, 3, 4, 3}, 7), leaf({2, 1, 4, 3}, 8), leaf({1, 1, 1, 3}, 9)});
   // Some inputs want no gradient.
-  gradcheck(attend(true), {random_tensor({1, 2, 3, 2}, 10), leaf({1, 2, 3, 2}, 11), random_tensor({1, 2, 3, 2}, 12)});
+  gradcheck(attend(true),
+            {random_tensor({1, 2, 3, 2}, 10), leaf({1, 2, 3, 2}, 11), random_tensor({1, 2, 3, 2}, 12)});
 }
 
 TEST(Attention, EqualsTheDefinitionAcrossBlocks) {
-  Generator random{.seed = 5};
-  for (const int64_t positions : {1, 2, 31, 63, 64, 65, 127, 128, 130, 200}) {
-    for (const bool causal : {true, false}) {
-      const Shape shape{1 + static_cast<int64_t>(random.below(2)), 1 + static_cast<int64_t>(random.below(3)), positions,
-                        1 + static_cast<int64_t>(random.below(40))};
-      std::vector<Tensor> inputs, naive_inputs;
-      for (uint64_t i = 0; i < 3; ++i) {
-        inputs.push_back(random_tensor(shape, random.word(), i == 2 ? 1 : 3).set_requires_grad());
-        naive_inputs.push_back(inputs.back().clone().set_requires_grad());
+  for_each_instruction_set([] {
+    Generator random{.seed = 5};
+    for (const int64_t positions : {1, 2, 31, 63, 64, 65, 127, 128, 130, 200}) {
+      for (const bool causal : {true, false}) {
+        const Shape shape{1 + static_cast<int64_t>(random.below(2)),
+                          1 + static_cast<int64_t>(random.below(3)), positions,
+                          1 + static_cast<int64_t>(random.below(40))};
+        std::vector<Tensor> inputs, naive_inputs;
+        for (uint64_t i = 0; i < 3; ++i) {
+          inputs.push_back(random_tensor(shape, random.word(), i == 2 ? 1 : 3).set_requires_grad());
+          naive_inputs.push_back(inputs.back().clone().set_requires_grad());
+        }
+        const std::string what = fmt::format("shape {}, causal {}", shape, causal);
+        const Tensor gradient = random_tensor(shape, random.word());
+        const Tensor y = scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], causal, 0.5);
+        const Tensor expected =
+            naive_attention(naive_inputs[0], naive_inputs[1], naive_inputs[2], causal, 0.5);
+        expect_close(y, expected, 1e-12, 1e-13, what);
+        backward(y, gradient);
+        backward(expected, gradient);
+        for (size_t i = 0; i < 3; ++i)
+          expect_close(inputs[i].grad(), naive_inputs[i].grad(), 1e-10, 1e-12, what);
       }
-      const std::string what = fmt::format("shape {}, causal {}", shape, causal);
-      const Tensor gradient = random_tensor(shape, random.word());
-      const Tensor y = scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], causal, 0.5);
-      const Tensor expected = naive_attention(naive_inputs[0], naive_inputs[1], naive_inputs[2], causal, 0.5);
-      expect_close(y, expected, 1e-12, 1e-13, what);
-      backward(y, gradient);
-      backward(expected, gradient);
-      for (size_t i = 0; i < 3; ++i) expect_close(inputs[i].grad(), naive_inputs[i].grad(), 1e-10, 1e-12, what);
     }
-  }
+  });
 }
 
 TEST(Attention, RoundsLikeItsDtype) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-    const Shape shape{2, 3, 70, 20};
-    std::vector<Tensor> inputs, wide;
-    for (uint64_t i = 0; i < 3; ++i) {
-      inputs.push_back(random_tensor(shape, i, 1, dtype).set_requires_grad());
-      wide.push_back(inputs.back().to(DType::f64).set_requires_grad());
+  for_each_instruction_set([] {
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      const Shape shape{2, 3, 70, 20};
+      std::vector<Tensor> inputs, wide;
+      for (uint64_t i = 0; i < 3; ++i) {
+        inputs.push_back(random_tensor(shape, i, 1, dtype).set_requires_grad());
+        wide.push_back(inputs.back().to(DType::f64).set_requires_grad());
+      }
+      const Tensor gradient = random_tensor(shape, 9, 1, dtype);
+      const Tensor y = scaled_dot_product_attention(inputs[0], inputs[1], inputs[2]);
+      const Tensor expected = scaled_dot_product_attention(wide[0], wide[1], wide[2]);
+      backward(y, gradient);
+      backward(expected, gradient.to(DType::f64));
+      const double tolerance = 4 * epsilon(dtype);
+      expect_close(y.to(DType::f64), expected, tolerance, tolerance, std::string(name(dtype)));
+      for (size_t i = 0; i < 3; ++i) {
+        expect_close(inputs[i].grad().to(DType::f64), wide[i].grad(), 4 * tolerance, 4 * tolerance,
+                     std::string(name(dtype)));
+      }
     }
-    const Tensor gradient = random_tensor(shape, 9, 1, dtype);
-    const Tensor y = scaled_dot_product_attention(inputs[0], inputs[1], inputs[2]);
-    const Tensor expected = scaled_dot_product_attention(wide[0], wide[1], wide[2]);
-    backward(y, gradient);
-    backward(expected, gradient.to(DType::f64));
-    const double tolerance = 4 * epsilon(dtype);
-    expect_close(y.to(DType::f64), expected, tolerance, tolerance, std::string(name(dtype)));
-    for (size_t i = 0; i < 3; ++i) {
-      expect_close(inputs[i].grad().to(DType::f64), wide[i].grad(), 4 * tolerance, 4 * tolerance, std::string(name(dtype)));
-    }
-  }
+  });
 }
 
 TEST(Attention, PackedEqualsSplit) {
@@ -110,7 +128,9 @@ TEST(Attention, PackedEqualsSplit) {
       Tensor split = packed.clone().set_requires_grad();
       const Tensor gradient = random_tensor({batch, positions, features}, 2);
       const auto part = [&](int64_t i) {
-        return transpose(reshape(slice(split, 2, i * features, (i + 1) * features), {batch, positions, n_head, width}), 1, 2);
+        return transpose(
+            reshape(slice(split, 2, i * features, (i + 1) * features), {batch, positions, n_head, width}), 1,
+            2);
       };
       const Tensor y = causal_self_attention(packed, n_head);
       const Tensor heads = scaled_dot_product_attention(part(0), part(1), part(2));
@@ -136,16 +156,19 @@ TEST(Attention, JoiningHeadsCopiesNothing) {
 // A causal result depends on nothing later, not even on a NaN times zero; and the same backwards.
 TEST(Attention, NaNStaysBehindTheDiagonal) {
   constexpr int64_t kPositions = 70, kBad = 20;
-  for (const double bad : {kNaN, kInfinity, -kInfinity}) {
-    for (size_t which = 0; which < 3; ++which) {
-      std::vector<Tensor> x;
-      for (uint64_t i = 0; i < 3; ++i) x.push_back(random_tensor({1, 1, kPositions, 4}, i));
-      const Tensor clean = scaled_dot_product_attention(x[0], x[1], x[2]);
-      select(select(x[which], 2, kBad), 2, 1).fill(bad);
-      const Tensor y = scaled_dot_product_attention(x[0], x[1], x[2]);
-      expect_close(slice(y, 2, 0, kBad), slice(clean, 2, 0, kBad), 0, 0, fmt::format("{} in input {}", bad, which));
+  for_each_instruction_set([] {
+    for (const double bad : {kNaN, kInfinity, -kInfinity}) {
+      for (size_t which = 0; which < 3; ++which) {
+        std::vector<Tensor> x;
+        for (uint64_t i = 0; i < 3; ++i) x.push_back(random_tensor({1, 1, kPositions, 4}, i));
+        const Tensor clean = scaled_dot_product_attention(x[0], x[1], x[2]);
+        select(select(x[which], 2, kBad), 2, 1).fill(bad);
+        const Tensor y = scaled_dot_product_attention(x[0], x[1], x[2]);
+        expect_close(slice(y, 2, 0, kBad), slice(clean, 2, 0, kBad), 0, 0,
+                     fmt::format("{} in input {}", bad, which));
+      }
     }
-  }
+  });
   // An upstream NaN at a position reaches the keys and values that it saw, and no later ones.
   std::vector<Tensor> x;
   for (uint64_t i = 0; i < 3; ++i) x.push_back(random_tensor({1, 1, kPositions, 4}, i).set_requires_grad());
@@ -153,7 +176,8 @@ TEST(Attention, NaNStaysBehindTheDiagonal) {
   select(gradient, 2, kBad).fill(kNaN);
   backward(scaled_dot_product_attention(x[0], x[1], x[2]), gradient);
   for (size_t i = 0; i < 3; ++i) {
-    for (const double g : slice(x[i].grad(), 2, kBad + 1, kPositions).to_vector<double>()) EXPECT_TRUE(std::isfinite(g)) << i;
+    for (const double g : slice(x[i].grad(), 2, kBad + 1, kPositions).to_vector<double>())
+      EXPECT_TRUE(std::isfinite(g)) << i;
     EXPECT_TRUE(std::isnan(x[i].grad().to_vector<double>()[kBad * 4])) << i;
   }
 }
@@ -161,7 +185,8 @@ TEST(Attention, NaNStaysBehindTheDiagonal) {
 // A first block of nothing but -inf scores leaves later ones unharmed.
 TEST(Attention, MinusInfinityScores) {
   constexpr int64_t kPositions = 100;
-  Tensor q = Tensor::full({1, 1, kPositions, 1}, 1, DType::f64), k = q.clone(), v = random_tensor({1, 1, kPositions, 1}, 1);
+  Tensor q = Tensor::full({1, 1, kPositions, 1}, 1, DType::f64), k = q.clone(),
+         v = random_tensor({1, 1, kPositions, 1}, 1);
   slice(k, 2, 0, 64).fill(-kInfinity);
   for (const bool causal : {true, false}) {
     const Tensor y = scaled_dot_product_attention(q, k, v, causal);
@@ -172,7 +197,8 @@ TEST(Attention, MinusInfinityScores) {
 }
 
 TEST(Attention, ScoresTooLargeForExp) {
-  Tensor q = random_tensor({1, 2, 70, 8}, 1, 1e4).set_requires_grad(), v = random_tensor({1, 2, 70, 8}, 2).set_requires_grad();
+  Tensor q = random_tensor({1, 2, 70, 8}, 1, 1e4).set_requires_grad(),
+         v = random_tensor({1, 2, 70, 8}, 2).set_requires_grad();
   const Tensor y = scaled_dot_product_attention(q, q, v);
   backward(y, random_tensor(y.shape(), 3));
   for (const Tensor& t : {y, q.grad(), v.grad()}) {
@@ -211,7 +237,8 @@ TEST(Attention, MemoryGrowsLinearly) {
   EXPECT_LT(twice, 2048 * 2048 * 4);
 }
 
-// The packed gradient is written where it stands: nothing of qkv's size beside it, but what the accumulated sums take.
+// The packed gradient is written where it stands: nothing of qkv's size beside it, but what the accumulated
+// sums take.
 TEST(Attention, SavesResultAndLseOnly) {
   const MemoryScope scope("saved");
   Tensor qkv = Tensor::full({2, 256, 96}, 1).set_requires_grad();
@@ -223,7 +250,8 @@ TEST(Attention, SavesResultAndLseOnly) {
 TEST(Attention, Errors) {
   const Tensor x({1, 2, 3, 4}), other({1, 2, 3, 5}), ids({1, 2, 3, 4}, DType::i64);
   expect_error<ValueError>([&] { scaled_dot_product_attention(x, other, x); }, "(1, 2, 3, 5)");
-  expect_error<ValueError>([&] { scaled_dot_product_attention(Tensor({2}), Tensor({2}), Tensor({2})); }, "(B, H, T, D)");
+  expect_error<ValueError>([&] { scaled_dot_product_attention(Tensor({2}), Tensor({2}), Tensor({2})); },
+                           "(B, H, T, D)");
   expect_error<TypeError>([&] { scaled_dot_product_attention(ids, ids, ids); }, "i64");
   expect_error<TypeError>([&] { scaled_dot_product_attention(x, x.to(DType::f64), x); }, "f64");
   expect_error<ValueError>([&] { causal_self_attention(Tensor({2, 3, 12}), 3); }, "3 heads");

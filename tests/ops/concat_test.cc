@@ -10,7 +10,9 @@
 namespace tapehead {
 namespace {
 
-Tensor leaf(const Shape& shape, uint64_t seed) { return random_tensor(shape, seed).set_requires_grad(); }
+Tensor leaf(const Shape& shape, uint64_t seed) {
+  return random_tensor(shape, seed).set_requires_grad();
+}
 
 TEST(Concat, PyTorch) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "concat")) {
@@ -19,18 +21,27 @@ TEST(Concat, PyTorch) {
 }
 
 TEST(Concat, GradientsEqualDifferences) {
-  const auto join = [](int64_t axis) { return [axis](const std::vector<Tensor>& x) { return concat(x, axis); }; };
+  const auto join = [](int64_t axis) {
+    return [axis](const std::vector<Tensor>& x) { return concat(x, axis); };
+  };
   gradcheck(join(0), {leaf({2, 3}, 1), leaf({1, 3}, 2), leaf({0, 3}, 3)});
   gradcheck(join(-1), {leaf({2, 3}, 1), random_tensor({2, 1}, 2), leaf({2, 2}, 3)});
   gradcheck(join(1), {leaf({2, 1, 2}, 1), transpose(random_tensor({2, 3, 2}, 2), 0, 2).set_requires_grad()});
-  gradcheck(join(0), {expand(leaf({1, 3}, 1), {2, 3}).clone().set_requires_grad(), slice(random_tensor({4, 6}, 2), 1, 0, 6, 2).set_requires_grad()});
+  gradcheck(join(0), {expand(leaf({1, 3}, 1), {2, 3}).clone().set_requires_grad(),
+                      slice(random_tensor({4, 6}, 2), 1, 0, 6, 2).set_requires_grad()});
   gradcheck(join(0), {leaf({3}, 1)});
   gradcheck(join(1), {leaf({0, 2}, 1), leaf({0, 3}, 1)});
-  gradcheck([](const std::vector<Tensor>& x) { return concat({x[0], x[0], x[1]}, 0); }, {leaf({2}, 1), leaf({1}, 2)});
+  gradcheck(
+      [](const std::vector<Tensor>& x) {
+        return concat({x[0], x[0], x[1]}, 0);
+      },
+      {leaf({2}, 1), leaf({1}, 2)});
 }
 
 TEST(Concat, Stack) {
-  const auto join = [](int64_t axis) { return [axis](const std::vector<Tensor>& x) { return stack(x, axis); }; };
+  const auto join = [](int64_t axis) {
+    return [axis](const std::vector<Tensor>& x) { return stack(x, axis); };
+  };
   for (const int64_t axis : {0, 1, 2, -1, -3}) gradcheck(join(axis), {leaf({2, 3}, 1), leaf({2, 3}, 2)});
   gradcheck(join(0), {leaf({}, 1), leaf({}, 2)});
   EXPECT_EQ(stack({Tensor({2, 3}), Tensor({2, 3})}, -1).shape(), Shape({2, 3, 2}));
@@ -44,7 +55,8 @@ TEST(Concat, AnyDtype) {
 
 // Gradients are slices of the upstream gradient, not copies.
 TEST(Concat, BackwardCopiesNothing) {
-  std::vector<Tensor> parts = {Tensor::full({2, 3}, 1).set_requires_grad(), Tensor::full({2, 4}, 1).set_requires_grad()};
+  std::vector<Tensor> parts = {Tensor::full({2, 3}, 1).set_requires_grad(),
+                               Tensor::full({2, 4}, 1).set_requires_grad()};
   const Tensor y = concat(parts, 1), gradient = random_tensor({2, 7}, 1, 1, DType::f32);
   const MemoryScope scope("concat");
   backward(y, gradient);

@@ -57,7 +57,8 @@ TEST(Dropout, GradientsEqualDifferences) {
 TEST(Dropout, StridesDoNotMatter) {
   Generator a{.seed = 5}, b{.seed = 5};
   const Tensor x = random_tensor({3, 5}, 1);
-  expect_close(dropout(transpose(x, 0, 1), 0.5, a), dropout(transpose(x, 0, 1).clone(), 0.5, b), 0, 0, "transposed");
+  expect_close(dropout(transpose(x, 0, 1), 0.5, a), dropout(transpose(x, 0, 1).clone(), 0.5, b), 0, 0,
+               "transposed");
 }
 
 TEST(Dropout, SameForAnyNumberOfThreads) {

@@ -166,10 +166,10 @@ template <class T>
 std::vector<T> sweep() {
   std::vector<T> x = {0, -T(0), static_cast<T>(kInfinity), static_cast<T>(-kInfinity), static_cast<T>(kNaN)};
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
-  constexpr Bits kStep = std::numeric_limits<Bits>::max() / 60000 | 1;
-  for (Bits i = 0; i < 60000; ++i) x.push_back(std::bit_cast<T>(static_cast<Bits>(i * kStep)));
+  constexpr Bits kStep = std::numeric_limits<Bits>::max() / 20000 | 1;
+  for (Bits i = 0; i < 20000; ++i) x.push_back(std::bit_cast<T>(static_cast<Bits>(i * kStep)));
   for (const double width : {1.0, 12.0, 110.0, 800.0}) {
-    for (int i = -10000; i <= 10000; ++i) x.push_back(static_cast<T>(width * i / 10000));
+    for (int i = -2500; i <= 2500; ++i) x.push_back(static_cast<T>(width * i / 2500));
   }
   return x;
 }
@@ -265,7 +265,7 @@ TEST(Unary, ResultDoesNotDependOnPosition) {
       };
       const auto [y, gx] = forward_and_gradient(0, kCount);
       for (const int64_t begin : {1, 16501}) {
-        for (const int64_t length : {1, 2, 15, 17, 33, 700}) {
+        for (const int64_t length : {1, 17, 700}) {
           const auto [part, part_gx] = forward_and_gradient(begin, begin + length);
           EXPECT_TRUE(std::equal(part.begin(), part.end(), y.begin() + begin))
               << op.name << ' ' << begin << ' ' << length;

@@ -13,7 +13,9 @@
 namespace tapehead {
 namespace {
 
-Tensor leaf(const Shape& shape, uint64_t seed) { return random_tensor(shape, seed).set_requires_grad(); }
+Tensor leaf(const Shape& shape, uint64_t seed) {
+  return random_tensor(shape, seed).set_requires_grad();
+}
 
 TEST(Embedding, PyTorch) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "embedding")) {
@@ -88,10 +90,17 @@ TEST(Embedding, IdsChangedBeforeBackward) {
 
 TEST(Embedding, Errors) {
   const Tensor weight({5, 3});
-  const auto ids = [](std::vector<int64_t> values) { return Tensor::from<int64_t>({static_cast<int64_t>(values.size())}, values); };
-  expect_error<ValueError>([&] { embedding(weight, ids({0, 4, 5, -1})); }, "index 5 at position 2 is out of range for a table of 5");
+  const auto ids = [](std::vector<int64_t> values) {
+    return Tensor::from<int64_t>({static_cast<int64_t>(values.size())}, values);
+  };
+  expect_error<ValueError>(
+      [&] {
+        embedding(weight, ids({0, 4, 5, -1}));
+      },
+      "index 5 at position 2 is out of range for a table of 5");
   expect_error<ValueError>([&] { embedding(weight, ids({0, -1})); }, "index -1 at position 1");
-  expect_error<ValueError>([&] { embedding(weight, ids({std::numeric_limits<int64_t>::min()})); }, "index -9223372036854775808");
+  expect_error<ValueError>([&] { embedding(weight, ids({std::numeric_limits<int64_t>::min()})); },
+                           "index -9223372036854775808");
   expect_error<ValueError>([&] { embedding(weight, ids({7}).to(DType::i32)); }, "index 7 at position 0");
   expect_error<ValueError>([&] { embedding(Tensor({0, 3}), ids({0})); }, "table of 0 rows");
   expect_error<ValueError>([&] { embedding(Tensor({5}), ids({0})); }, "(5,)");

@@ -13,7 +13,9 @@ Tensor leaf(const Shape& shape, uint64_t seed, DType dtype = DType::f64) {
   return random_tensor(shape, seed, 1, dtype).set_requires_grad();
 }
 
-Tensor product(const std::vector<Tensor>& x) { return matmul(x[0], x[1]); }
+Tensor product(const std::vector<Tensor>& x) {
+  return matmul(x[0], x[1]);
+}
 
 TEST(Matmul, PyTorch) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "matmul")) {
@@ -23,10 +25,25 @@ TEST(Matmul, PyTorch) {
 
 TEST(Matmul, GradientsEqualDifferences) {
   const std::vector<std::pair<Shape, Shape>> shapes = {
-      {{2, 3}, {3, 4}},       {{1, 1}, {1, 1}},       {{3}, {3}},           {{2, 3}, {3}},          {{3}, {3, 2}},
-      {{2, 2, 3}, {3, 2}},    {{2, 3}, {4, 3, 2}},    {{2, 1, 2, 3}, {4, 3, 2}}, {{1, 2, 3}, {4, 3, 2}},
-      {{4, 2, 3}, {1, 3, 2}}, {{2, 2, 3}, {3}},       {{3}, {2, 3, 2}},     {{0, 3}, {3, 2}},       {{2, 0}, {0, 3}},
-      {{2, 3}, {3, 0}},       {{0, 2, 3}, {3, 2}},    {{2, 3}, {0, 3, 2}},  {{0}, {0}},             {{2, 1, 1}, {1, 1}},
+      {{2, 3}, {3, 4}},
+      {{1, 1}, {1, 1}},
+      {{3}, {3}},
+      {{2, 3}, {3}},
+      {{3}, {3, 2}},
+      {{2, 2, 3}, {3, 2}},
+      {{2, 3}, {4, 3, 2}},
+      {{2, 1, 2, 3}, {4, 3, 2}},
+      {{1, 2, 3}, {4, 3, 2}},
+      {{4, 2, 3}, {1, 3, 2}},
+      {{2, 2, 3}, {3}},
+      {{3}, {2, 3, 2}},
+      {{0, 3}, {3, 2}},
+      {{2, 0}, {0, 3}},
+      {{2, 3}, {3, 0}},
+      {{0, 2, 3}, {3, 2}},
+      {{2, 3}, {0, 3, 2}},
+      {{0}, {0}},
+      {{2, 1, 1}, {1, 1}},
   };
   for (const auto& [a, b] : shapes) {
     SCOPED_TRACE(fmt::format("{} by {}", a, b));
@@ -38,18 +55,23 @@ TEST(Matmul, GradientsEqualDifferences) {
 
 TEST(Matmul, StridedGradientsEqualDifferences) {
   const auto strided = [](Tensor x) { return x.set_requires_grad(); };
-  gradcheck(product, {strided(transpose(random_tensor({3, 2}, 1), 0, 1)), strided(transpose(random_tensor({4, 3}, 2), 0, 1))});
-  gradcheck(product, {strided(slice(random_tensor({2, 6}, 1), 1, 0, 6, 2)), strided(slice(random_tensor({6, 4}, 2), 0, 1, 6, 2))});
+  gradcheck(product, {strided(transpose(random_tensor({3, 2}, 1), 0, 1)),
+                      strided(transpose(random_tensor({4, 3}, 2), 0, 1))});
+  gradcheck(product, {strided(slice(random_tensor({2, 6}, 1), 1, 0, 6, 2)),
+                      strided(slice(random_tensor({6, 4}, 2), 0, 1, 6, 2))});
   gradcheck(product, {strided(transpose(random_tensor({2, 3, 2}, 1), 0, 1)), leaf({3, 2, 4}, 2)});
   gradcheck([](const std::vector<Tensor>& x) { return matmul(transpose(x[0], 1, 2), transpose(x[1], 0, 1)); },
             {leaf({2, 3, 2}, 1), leaf({4, 3}, 2)});
-  gradcheck([](const std::vector<Tensor>& x) { return matmul(x[0], transpose(x[0], 0, 1)); }, {leaf({2, 3}, 1)});
+  gradcheck([](const std::vector<Tensor>& x) { return matmul(x[0], transpose(x[0], 0, 1)); },
+            {leaf({2, 3}, 1)});
 }
 
-// A batch times one matrix is one product: nothing of the batch's size beside operands, results and their gradients.
+// A batch times one matrix is one product: nothing of the batch's size beside operands, results and their
+// gradients.
 TEST(Matmul, BatchTimesMatrixMakesNoBatchOfGradients) {
   const MemoryScope scope("folded");
-  Tensor a = Tensor::full({64, 2, 8}, 1).set_requires_grad(), b = Tensor::full({8, 16}, 1).set_requires_grad();
+  Tensor a = Tensor::full({64, 2, 8}, 1).set_requires_grad(),
+         b = Tensor::full({8, 16}, 1).set_requires_grad();
   const Tensor gradient = Tensor::full({64, 2, 16}, 1);
   const Tensor y = matmul(a, b);
   reset_peak({}, "folded");
@@ -78,7 +100,8 @@ TEST(Linear, PyTorch) {
 TEST(Linear, GradientsEqualDifferences) {
   const auto with_bias = [](const std::vector<Tensor>& x) { return linear(x[0], x[1], x[2]); };
   const auto without = [](const std::vector<Tensor>& x) { return linear(x[0], x[1]); };
-  for (const Shape& shape : {Shape{3, 4}, Shape{2, 3, 4}, Shape{4}, Shape{1, 4}, Shape{0, 4}, Shape{2, 0, 4}}) {
+  for (const Shape& shape :
+       {Shape{3, 4}, Shape{2, 3, 4}, Shape{4}, Shape{1, 4}, Shape{0, 4}, Shape{2, 0, 4}}) {
     SCOPED_TRACE(shape.str());
     gradcheck(with_bias, {leaf(shape, 1), leaf({5, 4}, 2), leaf({5}, 3)});
     gradcheck(without, {leaf(shape, 1), leaf({5, 4}, 2)});
@@ -88,7 +111,8 @@ TEST(Linear, GradientsEqualDifferences) {
   gradcheck(with_bias, {leaf({2, 3}, 1), leaf({0, 3}, 2), leaf({0}, 3)});
   gradcheck(with_bias, {leaf({1, 1}, 1), leaf({1, 1}, 2), leaf({1}, 3)});
   const auto strided = [](Tensor x) { return x.set_requires_grad(); };
-  gradcheck(with_bias, {strided(transpose(random_tensor({4, 3, 2}, 1), 0, 2)), strided(transpose(random_tensor({4, 5}, 2), 0, 1)),
+  gradcheck(with_bias, {strided(transpose(random_tensor({4, 3, 2}, 1), 0, 2)),
+                        strided(transpose(random_tensor({4, 5}, 2), 0, 1)),
                         strided(slice(random_tensor({10}, 3), 0, 0, 10, 2))});
 }
 
@@ -115,7 +139,8 @@ TEST(Linear, TransposedWeightIsNeverCopied) {
 TEST(Linear, RoundsLikeItsDtype) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     Tensor x = leaf({3, 50}, 1, dtype), weight = leaf({20, 50}, 2, dtype), bias = leaf({20}, 3, dtype);
-    Tensor wide_x = x.to(DType::f64).set_requires_grad(), wide_weight = weight.to(DType::f64).set_requires_grad();
+    Tensor wide_x = x.to(DType::f64).set_requires_grad(),
+           wide_weight = weight.to(DType::f64).set_requires_grad();
     const Tensor y = linear(x, weight, bias), expected = linear(wide_x, wide_weight, bias.to(DType::f64));
     const Tensor gradient = random_tensor(y.shape(), 4, 1, dtype);
     backward(y, gradient);
@@ -123,7 +148,8 @@ TEST(Linear, RoundsLikeItsDtype) {
     const double tolerance = 8 * epsilon(dtype);
     expect_close(y.to(DType::f64), expected, tolerance, tolerance, std::string(name(dtype)));
     expect_close(x.grad().to(DType::f64), wide_x.grad(), tolerance, tolerance, std::string(name(dtype)));
-    expect_close(weight.grad().to(DType::f64), wide_weight.grad(), tolerance, tolerance, std::string(name(dtype)));
+    expect_close(weight.grad().to(DType::f64), wide_weight.grad(), tolerance, tolerance,
+                 std::string(name(dtype)));
   }
 }
 
