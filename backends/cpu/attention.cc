@@ -9,12 +9,12 @@
 // computed as (keys, queries) in forward, which makes the softmax run along vectors, and as (queries, keys)
 // in backward. Above the diagonal a causal product never reads: a NaN there does not reach earlier positions.
 
-// clang-format off: the order matters (simd.h).
+// The order matters (simd.h).
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/attention.cc"
-#include <hwy/foreach_target.h>
-
 #include "tapehead/backends/cpu/simd.h"
+#include <hwy/foreach_target.h>
 #include "tapehead/backends/cpu/simd_math-inl.h"
 // clang-format on
 

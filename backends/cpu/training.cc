@@ -1,11 +1,11 @@
 // The optimiser's sweep, the norm of gradients, and tensors of random numbers.
 
-// clang-format off: the order matters (simd.h).
+// The order matters (simd.h).
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/training.cc"
-#include <hwy/foreach_target.h>
-
 #include "tapehead/backends/cpu/simd.h"
+#include <hwy/foreach_target.h>
 #include "tapehead/backends/cpu/simd_math-inl.h"
 // clang-format on
 
