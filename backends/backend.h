@@ -29,7 +29,8 @@ constexpr bool derivative_uses_result(Unary op) {
 }
 
 /// Arguments of Backend::cross_entropy_rows: R rows of C logits, with everything that their loss and gradient
-/// depend on. The formulas stand at the function. Tensors are dense unless a stride is mentioned.
+/// depend on. The formulas stand at the function. Tensors are dense unless a stride is mentioned; floating
+/// ones may have different dtypes. Arithmetic runs in f32, or in f64 where the logits are f64.
 struct CrossEntropyRows {
   // What is read.
   Tensor logits;              ///< (R, C), rows at any stride
@@ -37,11 +38,19 @@ struct CrossEntropyRows {
   Tensor target_index;        ///< (R) i64, each in [0, C): or
   Tensor target_probability;  ///< (R, C), rows at any stride
   Tensor class_weight;        ///< (C)
-  Tensor row_scale;           ///< (R) f64: multiplies the row's loss; undefined: 1
+  Tensor row_scale;           ///< (R) f64: multiplies the row's loss
+  Tensor z_row_scale;         ///< (R) f64: multiplies the row's z-loss; read where z_loss > 0
   double label_smoothing = 0;
+  double logit_scale = 1;
+  double softcap = 0;  ///< 0: none
+  double z_loss = 0;   ///< coefficient
 
   // What is written, where defined.
-  Tensor loss;      ///< (R) f64
+  Tensor loss;            ///< (R) f64
+  Tensor lse;             ///< (R) f64
+  Tensor target_logprob;  ///< (R) f64: log p of the target index
+  Tensor entropy;         ///< (R) f64: -Σ_c p_c · log p_c
+  Tensor correct;         ///< (R) i64: 1 if the first of the largest logits is the target index
   Tensor gradient;  ///< (R, C), of the logits as given; rows at any stride; may begin where `logits` does
   Tensor target_gradient;  ///< (R, C), of target_probability
 };
@@ -72,6 +81,10 @@ class Backend : public DeviceRuntime {
   /// (core/random.h). 0 <= p < 1. Its backward is itself with the same numbers.
   virtual void dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) = 0;
 
+  /// y *= factor, a scalar of any floating dtype; all 0 if factor is 0, and untouched if it
+  /// is 1. y dense.
+  virtual void scale(const Tensor& factor, Tensor& y) = 0;
+
   // ---- Reductions. y has x's shape with size 1 along the reduced dimensions.
 
   /// y = scale · sum of x.
@@ -97,14 +110,15 @@ class Backend : public DeviceRuntime {
                                    const Tensor& rstd, const Tensor& gy, Tensor& gx, Tensor& gweight,
                                    Tensor& gbias) = 0;
 
-  /// The row pass of cross entropy. With z = logits + bias, lse = log Σ_c exp(z_c), log p_c = z_c - lse, w
-  /// the class weights (1 when absent), e the label smoothing:
+  /// The row pass of cross entropy. With z = softcap(logit_scale · (logits + bias)), softcap(u) = cap ·
+  /// tanh(u / cap), lse = log Σ_c exp(z_c), log p_c = z_c - lse, w the class weights (1 when absent), e the
+  /// label smoothing:
   ///   index t:        loss = row_scale · (-(1 - e) · w_t · log p_t - e / C · Σ_c w_c · log p_c)
   ///   probability q:  loss = row_scale · -Σ_c w_c · ((1 - e) · q_c + e / C) · log p_c
-  /// (torch.nn.functional.cross_entropy), and gradient = d loss / d logits. A class whose factor before log
-  /// p_c is 0 adds 0, also where log p_c is -inf. A row whose scale is 0 has loss 0 and gradient 0 whatever
-  /// its logits. One row's NaN stays in its row. At a target index neither p - 1 nor log p loses digits to
-  /// cancellation.
+  /// (torch.nn.functional.cross_entropy), plus z_row_scale · z_loss · lse² (de Brébisson and Vincent, 2016),
+  /// and gradient = d loss / d logits. A class whose factor before log p_c is 0 adds 0, also where log p_c is
+  /// -inf. A row whose scales are 0 has loss 0 and gradient 0 whatever its logits. One row's NaN stays in its
+  /// row. At a target index neither p - 1 nor log p loses digits to cancellation.
   virtual void cross_entropy_rows(const CrossEntropyRows& rows) = 0;
 
   // ---- Matrix products.
@@ -120,6 +134,8 @@ class Backend : public DeviceRuntime {
   virtual int64_t first_out_of_range(const Tensor& ids, int64_t n, int64_t ignored) = 0;
   /// Row r of y (R, F) dense = row ids[r] of `table`, whose rows may have any stride.
   virtual void gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) = 0;
+  /// Row ids[r] of `table` = row r of x (R, F) dense, in table's dtype; ids are distinct.
+  virtual void scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table) = 0;
   /// Row ids[r] of `table` += row r of x (R, F) dense, in a fixed order where ids repeat.
   virtual void scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& table) = 0;
 
@@ -142,10 +158,10 @@ class Backend : public DeviceRuntime {
                      std::span<Tensor> m, std::span<Tensor> v) = 0;
   /// Σ x² over all dense tensors, summed in f64.
   virtual double squared_norm(std::span<const Tensor> tensors) = 0;
-  /// Dense y filled with numbers from (seed, first), element i from word i % 4 of block first + i / 4: uniform
-  /// in [low, high), low where rounding reached high; or normal, by Box and Muller (1958), computed in f64:
-  /// words (w0, w1) of a block give elements 0 and 1, (w2, w3) elements 2 and 3, as the cosine and sine of
-  /// angle 2π · w1 / 2³² times sqrt(-2 · ln((w0 + 1) / 2³²)).
+  /// Dense y filled with numbers from (seed, first), element i from word i % 4 of block first + i / 4:
+  /// uniform in [low, high), low where rounding reached high; or normal, by Box and Muller (1958), computed
+  /// in f64: words (w0, w1) of a block give elements 0 and 1, (w2, w3) elements 2 and 3, as the cosine and
+  /// sine of angle 2π · w1 / 2³² times sqrt(-2 · ln((w0 + 1) / 2³²)).
   virtual void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) = 0;
   virtual void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) = 0;
 };

@@ -25,7 +25,8 @@ Device parse_device(std::string_view text);
 
 /// What core needs of a device: memory, and the tensor arithmetic that autograd itself does.
 ///
-/// Implementations are thread-safe; tensors handed to one call live on this device. `//backends` implements it.
+/// Implementations are thread-safe; tensors handed to one call live on this device. `//backends` implements
+/// it.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -40,15 +41,15 @@ class DeviceRuntime {
   virtual void fill(Tensor& y, double value) = 0;
   /// y[...] = x[...], converted to y's dtype; x broadcasts to y's shape. Any strides.
   virtual void copy(const Tensor& x, Tensor& y) = 0;
-  /// y += x, summed over the dimensions along which y broadcasts to x's shape. Any strides, one floating dtype;
-  /// sums run in f32 or wider and are rounded once.
+  /// y += x, summed over the dimensions along which y broadcasts to x's shape. Any strides, floating dtypes;
+  /// sums run in f32 or wider and are rounded once, to y's dtype.
   virtual void accumulate(const Tensor& x, Tensor& y) = 0;
   /// Whether every element is finite. Any strides; integers always are.
   virtual bool all_finite(const Tensor& x) = 0;
 };
 
-/// The runtime of `device`. Defined by //backends, so that core stands below the backends and still reaches them.
-/// Throws ValueError if this build has no such device, saying what is missing.
+/// The runtime of `device`. Defined by //backends, so that core stands below the backends and still reaches
+/// them. Throws ValueError if this build has no such device, saying what is missing.
 DeviceRuntime& device_runtime(Device device);
 
 }  // namespace tapehead

@@ -78,8 +78,15 @@ static void visit(auto visitor, TrainState& state) {
     field("clip_norm", c.clip_norm);
     field("eval_interval", c.eval_interval);
     field("save_interval", c.save_interval);
-    field("head_chunk_rows", c.head_chunk_rows);
     field("seed", c.seed);
+  });
+  visitor.object("head", [&](auto field) {
+    field("chunking_method", c.head.chunking_method);
+    field("batch_chunk_size", c.head.batch_chunk_size);
+    field("acc_policy", c.head.acc_policy);
+    field("recompute", c.head.recompute);
+    field("label_smoothing", c.head.label_smoothing);
+    field("z_loss", c.head.z_loss);
   });
 }
 

@@ -11,6 +11,31 @@
 
 namespace tapehead {
 
+// The loss of training: f32 whatever the model's dtype, and 0 for a micro-batch in which nothing is to be
+// learnt.
+static LinearCrossEntropyArgs head_args(const HeadConfig& head) {
+  check<ValueError>(head.batch_chunk_size >= 0, "[train] head.batch_chunk_size is {}, and must be at least 0",
+                    head.batch_chunk_size);
+  check<ValueError>(head.label_smoothing >= 0 && head.label_smoothing <= 1,
+                    "[train] head.label_smoothing is {}, and must be in [0, 1]", head.label_smoothing);
+  check<ValueError>(head.z_loss >= 0, "[train] head.z_loss is {}, and must be at least 0", head.z_loss);
+  LinearCrossEntropyArgs args;
+  args.ignore_index = kIgnoredTarget;
+  args.loss_dtype = DType::f32;
+  args.zero_if_empty = true;
+  args.label_smoothing = head.label_smoothing;
+  args.z_loss = head.z_loss;
+  LinearCrossEntropyOptions::Fields fields = {.acc_policy = head.acc_policy, .recompute = head.recompute};
+  if (head.batch_chunk_size > 0) {
+    fields.batch_chunk_size = head.batch_chunk_size;
+    fields.chunking_method.reset();
+  } else {
+    fields.chunking_method = head.chunking_method;
+  }
+  args.options = LinearCrossEntropyOptions(fields);
+  return args;
+}
+
 void TrainConfig::validate() const {
   model.validate();
   const auto at_least = [](auto value, auto least, const char* field) {
@@ -26,7 +51,7 @@ void TrainConfig::validate() const {
   at_least(clip_norm, 0.0, "clip_norm");
   at_least(eval_interval, 0, "eval_interval");
   at_least(save_interval, 0, "save_interval");
-  at_least(head_chunk_rows, 0, "head_chunk_rows");
+  head_args(head);  // throws
   check<ValueError>(std::isfinite(peak_lr) && min_lr <= peak_lr,
                     "[train] min_lr is {} and peak_lr {}: min_lr must not be larger", min_lr, peak_lr);
   check<ValueError>(optimizer.epsilon > 0, "[train] epsilon is {}: it must be positive", optimizer.epsilon);
@@ -47,15 +72,6 @@ static void check_vocabulary(const TokenFile& tokens, const GPTConfig& model) {
       tokens.vocab_size(), model.vocab_size);
 }
 
-static LinearCrossEntropyArgs head_args(int64_t chunk_rows) {
-  LinearCrossEntropyArgs args;
-  args.ignore_index = kIgnoredTarget;
-  LinearCrossEntropyOptions::Fields fields;
-  if (chunk_rows > 0) fields.batch_chunk_size = chunk_rows;
-  args.options = LinearCrossEntropyOptions(fields);
-  return args;
-}
-
 class Stopwatch {
  public:
   double seconds() const {
@@ -68,7 +84,7 @@ class Stopwatch {
 
 // ---- Evaluation
 
-Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_size, int64_t head_chunk_rows) {
+Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_size, const HeadConfig& head) {
   check_vocabulary(tokens, model.config());
   check<ValueError>(tokens.size() >= 2,
                     "[evaluate] {} tokens: at least 2 are needed, one to predict the other from",
@@ -76,7 +92,9 @@ Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_siz
   check<ValueError>(batch_size >= 1, "[evaluate] batch_size is {}: it must be at least 1", batch_size);
   const Stopwatch stopwatch;
   const NoGradGuard no_grad;
-  LinearCrossEntropyArgs args = head_args(head_chunk_rows);
+  HeadConfig plain = head;  // cross entropy itself
+  plain.label_smoothing = plain.z_loss = 0;
+  LinearCrossEntropyArgs args = head_args(plain);
   args.reduction = Reduction::sum;
   const int64_t context = model.config().n_positions, windows = count_windows(tokens, context);
   Evaluation evaluation;
@@ -159,7 +177,7 @@ StepMetrics Trainer::step() {
 
   // Every micro-batch divides by the tokens of the whole batch, so that their gradients add up to the batch's
   // own.
-  LinearCrossEntropyArgs args = head_args(config_.head_chunk_rows);
+  LinearCrossEntropyArgs args = head_args(config_.head);
   args.normalizer = static_cast<double>(batch.target_tokens);
   const int64_t rows = config_.micro_batch_size > 0 ? config_.micro_batch_size : config_.batch_size;
   for (int64_t first = 0; first < config_.batch_size; first += rows) {
@@ -203,7 +221,7 @@ RunResult Trainer::run(const RunCallbacks& callbacks) {
   };
   const auto evaluate_held_out = [&] {
     if (!held_out_) return;
-    result.evaluation = evaluate(model_, *held_out_, config_.batch_size, config_.head_chunk_rows);
+    result.evaluation = evaluate(model_, *held_out_, config_.batch_size, config_.head);
     result.evaluation->step = steps_made();
     if (callbacks.on_evaluation) callbacks.on_evaluation(*result.evaluation);
   };

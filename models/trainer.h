@@ -19,6 +19,18 @@
 
 namespace tapehead {
 
+/// How the head computes the loss, in the words of LinearCrossEntropyArgs and LinearCrossEntropyOptions.
+struct HeadConfig {
+  std::string chunking_method = "throughput";
+  int64_t batch_chunk_size = 0;  ///< rows of logits held at once; 0: the method's choice
+  std::string acc_policy = "auto";
+  bool recompute = false;
+  double label_smoothing = 0;  ///< of training alone
+  double z_loss = 0;           ///< of training alone
+
+  bool operator==(const HeadConfig&) const = default;
+};
+
 /// Everything that a run depends on besides its tokens. The defaults are those of tools/quickstart.
 struct TrainConfig {
   GPTConfig model = {};
@@ -32,8 +44,8 @@ struct TrainConfig {
   double clip_norm = 1;         ///< of the gradient; 0: no clipping
   int64_t eval_interval = 100;  ///< steps between evaluations on the held-out tokens; 0: only at the end
   int64_t save_interval = 0;    ///< steps between checkpoints; 0: only when run() returns
-  int64_t head_chunk_rows = 0;  ///< rows of logits that linear_cross_entropy holds at once; 0: its own choice
-  uint64_t seed = 0;            ///< of initialisation, order of windows, dropout
+  HeadConfig head = {};
+  uint64_t seed = 0;  ///< of initialisation, order of windows, dropout
   std::string tokenizer =
       {};  ///< folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint
 
@@ -94,7 +106,7 @@ struct RunResult {
 /// Mean loss of `model` over all windows of `tokens`, each target counted once. No gradient, no dropout.
 /// Throws ValueError if the file has fewer than 2 tokens, or its vocabulary is larger than the model's.
 Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_size = 16,
-                    int64_t head_chunk_rows = 0);
+                    const HeadConfig& head = {});
 
 class Trainer {
  public:

@@ -21,30 +21,49 @@ Reduction parse_reduction(std::string_view text) {
   fail<ValueError>("reduction \"{}\" is not one of mean, sum, none", text);
 }
 
+RowOutputs row_outputs(int64_t n, bool probabilities, bool stats, Device device) {
+  const auto column = [&](bool wanted, DType dtype) {
+    return wanted ? Tensor(Shape{n}, dtype, device) : Tensor();
+  };
+  return {.loss = column(true, DType::f64),
+          .lse = column(stats, DType::f64),
+          .target_logprob = column(stats && !probabilities, DType::f64),
+          .entropy = column(stats, DType::f64),
+          .correct = column(stats && !probabilities, DType::i64)};
+}
+
 // logits (N, C), dense; target (N) or (N, C). Saves the logits; backward makes the row pass once more.
 static Tensor cross_entropy_of_rows(const Tensor& logits, const Tensor& target, bool probabilities,
-                                    const CrossEntropyArgs& args) {
+                                    const Shape& shape, const CrossEntropyArgs& args) {
   const int64_t N = logits.size(0), C = logits.size(1);
-  const RowLoss loss("cross_entropy", N, C, logits.dtype(), target, probabilities, args);
+  const RowLoss loss("cross_entropy", N, C, logits.dtype(), target, probabilities, args, /*live_only=*/false);
 
-  Tensor row_losses(Shape{N}, DType::f64, logits.device());
-  CrossEntropyRows pass = loss.row_pass(0, N, loss.row_scale());
-  pass.logits = logits.detach();
-  pass.loss = row_losses;
-  backend(logits).cross_entropy_rows(pass);
-
-  return record("cross_entropy", loss.reduce(row_losses, logits.dtype()), {logits, target}, {logits, target},
+  Tensor result;
+  {
+    const RowOutputs outputs = row_outputs(N, probabilities, args.stats != nullptr, logits.device());
+    CrossEntropyRows pass = loss.pass(0, N, loss.inputs(), outputs);
+    pass.logits = logits.detach();
+    backend(logits).cross_entropy_rows(pass);
+    result = loss.reduce(outputs.loss, args.loss_dtype.value_or(logits.dtype()));
+    if (args.stats)
+      *args.stats = loss.statistics(outputs, shape, logits.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  }
+  return record("cross_entropy", result, {logits, target}, {logits, target},
                 [loss](const Upstream& up) -> Gradients {
                   const Tensor z = up.saved(0);
-                  CrossEntropyRows back = loss.row_pass(0, z.size(0), loss.row_scale(up.grad));
+                  const auto make = [&](size_t i) {
+                    return up.needs(i) ? Tensor(z.shape(), z.dtype(), z.device()) : Tensor();
+                  };
+                  CrossEntropyRows back = loss.pass(0, z.size(0), loss.inputs(up.grad), {});
                   back.logits = z;
-                  if (up.needs(0)) back.gradient = Tensor(z.shape(), z.dtype(), z.device());
-                  if (up.needs(1)) back.target_gradient = Tensor(z.shape(), z.dtype(), z.device());
+                  back.gradient = make(0);
+                  back.target_gradient = make(1);
                   if (!loss.averages_nothing()) {
                     backend(z).cross_entropy_rows(back);
                   } else {
-                    if (up.needs(0)) back.gradient.fill(std::numeric_limits<double>::quiet_NaN());
-                    if (up.needs(1)) back.target_gradient.fill(std::numeric_limits<double>::quiet_NaN());
+                    for (Tensor g : {back.gradient, back.target_gradient}) {
+                      if (g.defined()) g.fill(std::numeric_limits<double>::quiet_NaN());
+                    }
                   }
                   return {back.gradient, back.target_gradient};
                 });
@@ -74,7 +93,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
   };
   const Tensor rows = as_rows(logits);
   const Tensor targets = probabilities ? as_rows(target) : reshape(target, {target_shape.numel()});
-  const Tensor loss = cross_entropy_of_rows(rows, targets, probabilities, args);
+  check<ValueError>(!args.token_weight.defined() || args.token_weight.shape() == target_shape,
+                    "[cross_entropy] token_weight of shape {} for logits of shape {}: it is {}",
+                    args.token_weight.defined() ? args.token_weight.shape() : Shape(), logits.shape(),
+                    target_shape);
+  const Tensor loss = cross_entropy_of_rows(rows, targets, probabilities, target_shape, args);
   return args.reduction == Reduction::none ? reshape(loss, target_shape.sizes()) : loss;
 }
 

@@ -5,6 +5,7 @@
 
 #include "tapehead/core/log.h"
 #include "tapehead/core/view.h"
+#include "tapehead/ops/linear_cross_entropy_plan.h"
 #include "tapehead/ops/matmul.h"
 #include "tapehead/ops/row_loss.h"
 
@@ -24,12 +25,14 @@ struct HeadGradients {
   bool any() const { return input.defined() || weight.defined() || bias.defined(); }
 };
 
-// What the loop reads; the same in forward and in a backward that computes again.
+// A call, checked; the same in forward and in a backward that computes again.
 struct Head {
   Tensor input;   // (N, F), dense along F
   Tensor weight;  // (C, F), dense along one of both
   Tensor bias;    // (C), dense, or undefined
-  int64_t rows_per_chunk;
+  RowLoss rows;   // those that count
+  ResolvedLinearCrossEntropyOptions options;
+  PathPlan plan;
 };
 
 Tensor row_range(const Tensor& x, int64_t begin, int64_t end) {
@@ -40,79 +43,89 @@ Tensor transposed(const Tensor& x) {
   return x.alias({x.size(1), x.size(0)}, {x.strides()[1], x.strides()[0]}, x.offset());
 }
 
-// The elements `ids` of x (N): (n).
-Tensor gathered(const Tensor& x, const Tensor& ids) {
-  Tensor y(ids.shape(), x.dtype(), x.device());
-  Tensor rows = y.alias({ids.numel(), 1}, {1, 1}, 0);
-  tapehead::backend(x).gather_rows(x.alias({x.numel(), 1}, {1, 1}, x.offset()), ids, rows);
-  return y;
+// x (R, C) seen as rows of the narrower T, each in the first part of its row of x.
+Tensor narrowed_in_place(const Tensor& x, DType T) {
+  if (x.dtype() == T) return x;
+  const int64_t ratio = size_of(x.dtype()) / size_of(T);
+  return Tensor::over(x.storage(), {}, T).alias(x.shape(), {x.strides()[0] * ratio, 1}, x.offset() * ratio);
 }
 
-// One pass over all rows that count, B at a time. Writes every row's loss times its scale to `row_losses` (N)
-// f64, where defined, and adds the gradients of their sum to `gradients`, which begin as zeros.
-void run_chunks(const Head& head, const RowLoss& all_rows, const Tensor& upstream, Tensor row_losses,
+// One pass over all rows that count, B at a time, with buffers from `plan`. Tells of each row what `outputs`
+// asks for, and adds to `gradients`, which begin as zeros, the gradients of the rows' losses under
+// `upstream`.
+void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, const RowOutputs& outputs,
                 HeadGradients& gradients) {
   Backend& backend = tapehead::backend(head.weight);
-  const int64_t F = head.input.size(1), C = head.weight.size(0);
-  const DType T = head.input.dtype();
-  const Device device = head.input.device();
+  const Device device = head.weight.device();
+  const RowInputs inputs = head.rows.inputs(upstream);
+  const Tensor ids = head.rows.ids();  // undefined: all rows count
+  const auto buffer = [&](std::string_view name) { return plan.allocate(name, device); };
 
-  Tensor ids;  // of the rows that count; undefined: all
-  const RowLoss rows = all_rows.live_rows(ids);
-  const int64_t n = rows.rows(), B = std::min(head.rows_per_chunk, std::max<int64_t>(n, 1));
-  Tensor scale = all_rows.row_scale(upstream);
-  if (ids.defined()) scale = gathered(scale, ids);
+  // Where gradients add up: in buffers of their own where those are wider.
+  const auto sums = [&](std::string_view name, const Tensor& gradient) {
+    Tensor wide = buffer(name);
+    if (wide.defined()) backend.copy(gradient, wide);
+    return wide.defined() ? wide : gradient;
+  };
+  Tensor weight_sums = sums("weight gradient sums", gradients.weight),
+         bias_sums = sums("bias gradient sums", gradients.bias);
+  const Tensor logits_memory = buffer("logits"), input_rows = buffer("input rows"),
+               probability_rows = buffer("probability rows"), gradient_rows = buffer("input gradient rows");
+  // What the two gradient products read: rounded to the input's dtype, except under accurate.
+  const DType product_dtype =
+      head.options.acc_policy == AccPolicy::accurate ? logits_memory.dtype() : head.input.dtype();
 
-  Tensor live_losses =
-      row_losses.defined() && ids.defined() ? Tensor(Shape{n}, DType::f64, device) : row_losses;
-  Tensor logits_memory(Shape{B, C}, T, device);
-  Tensor input_memory = ids.defined() ? Tensor(Shape{B, F}, T, device) : Tensor();
-  Tensor gradient_memory =
-      ids.defined() && gradients.input.defined() ? Tensor(Shape{B, F}, T, device) : Tensor();
-
+  const int64_t n = head.rows.rows(), B = logits_memory.size(0);
   for (int64_t begin = 0; begin < n; begin += B) {
-    const int64_t end = std::min(begin + B, n);
+    const int64_t end = std::min(begin + B, n), b = end - begin;
     const Tensor chunk_ids = ids.defined() ? row_range(ids, begin, end) : Tensor();
 
     // Logits (b, C) of the chunk's rows.
-    Tensor x = ids.defined() ? row_range(input_memory, 0, end - begin) : row_range(head.input, begin, end);
+    Tensor x = ids.defined() ? row_range(input_rows, 0, b) : row_range(head.input, begin, end);
     if (ids.defined()) backend.gather_rows(head.input, chunk_ids, x);
-    Tensor logits = row_range(logits_memory, 0, end - begin);
+    Tensor logits = row_range(logits_memory, 0, b);
     backend.matmul(1, x, transposed(head.weight), 0, logits);
 
     // Their losses, and in their place their gradient.
-    CrossEntropyRows pass = rows.row_pass(begin, end, scale);
+    CrossEntropyRows pass = head.rows.pass(begin, end, inputs, outputs);
     pass.logits = logits;
     pass.bias = head.bias;
-    if (live_losses.defined()) pass.loss = row_range(live_losses, begin, end);
-    if (gradients.any()) pass.gradient = logits;
+    if (probability_rows.defined()) {
+      pass.target_probability = row_range(probability_rows, 0, b);
+      backend.gather_rows(head.rows.probabilities(), chunk_ids, pass.target_probability);
+    }
+    if (gradients.any()) pass.gradient = narrowed_in_place(logits, product_dtype);
     backend.cross_entropy_rows(pass);
 
     // What that means for input, weight and bias.
     if (gradients.input.defined()) {
-      Tensor gx = row_range(ids.defined() ? gradient_memory : gradients.input, ids.defined() ? 0 : begin,
-                            ids.defined() ? end - begin : end);
-      backend.matmul(1, logits, head.weight, 0, gx);
-      if (ids.defined()) backend.scatter_add_rows(gx, chunk_ids, gradients.input);
+      Tensor gx =
+          gradient_rows.defined() ? row_range(gradient_rows, 0, b) : row_range(gradients.input, begin, end);
+      backend.matmul(1, pass.gradient, head.weight, 0, gx);
+      if (ids.defined()) {
+        backend.scatter_rows(gx, chunk_ids, gradients.input);
+      } else if (gradient_rows.defined()) {
+        Tensor rounded = row_range(gradients.input, begin, end);
+        backend.copy(gx, rounded);
+      }
     }
-    if (gradients.weight.defined()) backend.matmul(1, transposed(logits), x, 1, gradients.weight);
-    if (gradients.bias.defined()) backend.accumulate(logits, gradients.bias);
+    if (weight_sums.defined()) backend.matmul(1, transposed(pass.gradient), x, 1, weight_sums);
+    if (bias_sums.defined()) backend.accumulate(pass.gradient, bias_sums);
   }
-
-  if (row_losses.defined() && ids.defined()) {
-    row_losses.fill(0);
-    Tensor table = row_losses.alias({row_losses.numel(), 1}, {1, 1}, 0);
-    backend.scatter_add_rows(live_losses.alias({n, 1}, {1, 1}, 0), ids, table);
-  }
+  if (gradients.weight.defined() && !weight_sums.is_same(gradients.weight))
+    backend.copy(weight_sums, gradients.weight);
+  if (gradients.bias.defined() && !bias_sums.is_same(gradients.bias)) backend.copy(bias_sums, gradients.bias);
 }
 
-// Buffers for the gradients that are wanted; NaN where a mean averages nothing.
-HeadGradients make_gradients(const Head& head, const RowLoss& rows, bool input, bool weight, bool bias) {
-  const auto make = [&](bool wanted, const Tensor& like) {
-    const double value = rows.averages_nothing() ? std::numeric_limits<double>::quiet_NaN() : 0;
-    return wanted ? Tensor::full(like.shape(), value, like.dtype(), like.device()) : Tensor();
+// Buffers for the gradients of this pass; NaN where a mean averages nothing.
+HeadGradients make_gradients(const Head& head, const PassPlan& plan) {
+  const auto make = [&](std::string_view name) {
+    Tensor gradient = plan.allocate(name, head.weight.device());
+    if (gradient.defined())
+      gradient.fill(head.rows.averages_nothing() ? std::numeric_limits<double>::quiet_NaN() : 0);
+    return gradient;
   };
-  return {make(input, head.input), make(weight, head.weight), make(bias, head.bias)};
+  return {make("input gradient"), make("weight gradient"), make("bias gradient")};
 }
 
 // ---- The chunked path
@@ -125,55 +138,56 @@ Gradients hand_on(HeadGradients gradients, const Shape& input_shape) {
   return {std::move(gradients.input), std::move(gradients.weight), std::move(gradients.bias)};
 }
 
-// mean and sum: the gradients are computed while the logits exist, for an upstream gradient of 1. Backward
-// scales them.
-Tensor chunked_scalar(const Tensor& input, const Tensor& weight, const Tensor& bias, const Head& head,
-                      const RowLoss& rows, bool allow_retain_graph) {
-  Tensor row_losses(Shape{rows.rows()}, DType::f64, input.device());
-  HeadGradients gradients;
-  if (grad_enabled()) {
-    gradients = make_gradients(head, rows, input.requires_grad(), weight.requires_grad(),
-                               bias.defined() && bias.requires_grad());
+HeadGradients scaled(HeadGradients gradients, const Tensor& upstream) {
+  for (Tensor* g : {&gradients.input, &gradients.weight, &gradients.bias}) {
+    if (g->defined()) tapehead::backend(*g).scale(upstream, *g);
   }
-  run_chunks(head, rows, {}, row_losses, gradients);
+  return gradients;
+}
 
-  const auto scaled = [](Tensor gradient, const Tensor& upstream) {
-    if (gradient.defined()) tapehead::backend(gradient).binary(Binary::mul, gradient, upstream, gradient);
-    return gradient;
-  };
+Tensor chunked(const Tensor& input, const Tensor& weight, const Tensor& bias, const Head& head,
+               const Shape& rows_shape, const LinearCrossEntropyArgs& args) {
+  HeadGradients gradients = make_gradients(head, head.plan.forward);  // none, if backward computes again
+  Tensor loss;
+  {
+    const RowOutputs outputs =
+        row_outputs(head.rows.rows(), head.rows.probabilities().defined(), args.stats, head.weight.device());
+    run_chunks(head, head.plan.forward, {}, outputs, gradients);
+    loss = head.rows.reduce(outputs.loss, args.loss_dtype.value_or(head.input.dtype()));
+    if (args.stats) {
+      *args.stats = head.rows.statistics(outputs, rows_shape,
+                                         head.input.dtype() == DType::f64 ? DType::f64 : DType::f32);
+    }
+  }
   const Shape input_shape = input.shape();
-  const Tensor loss = rows.reduce(row_losses, input.dtype());
-  if (allow_retain_graph) {
-    return record(kOp, loss, {input, weight, bias}, {}, [gradients, scaled, input_shape](const Upstream& up) {
-      const auto fresh = [&](const Tensor& g) { return g.defined() ? scaled(g.clone(), up.grad) : Tensor(); };
-      return hand_on({fresh(gradients.input), fresh(gradients.weight), fresh(gradients.bias)}, input_shape);
+
+  // Each row's upstream gradient is needed before the products, or memory is dearer than time: backward makes
+  // the pass.
+  if (args.reduction == Reduction::none || head.options.recompute) {
+    return record(kOp, loss, {input, weight, bias}, {input, weight, bias},
+                  [head, input_shape](const Upstream& up) {
+                    for (size_t i = 0; i < 3; ++i) up.saved(i);  // throws if one was changed in place
+                    HeadGradients fresh = make_gradients(head, head.plan.backward);
+                    run_chunks(head, head.plan.backward, up.grad, {}, fresh);
+                    return hand_on(std::move(fresh), input_shape);
+                  });
+  }
+  // The gradients were computed while the logits existed, for an upstream gradient of 1. Backward scales
+  // them.
+  if (head.options.allow_retain_graph) {
+    return record(kOp, loss, {input, weight, bias}, {}, [gradients, input_shape](const Upstream& up) {
+      const auto copy = [](const Tensor& g) { return g.defined() ? g.clone() : Tensor(); };
+      return hand_on(scaled({copy(gradients.input), copy(gradients.weight), copy(gradients.bias)}, up.grad),
+                     input_shape);
     });
   }
   return record(
       kOp, loss, {input, weight, bias}, {},
-      [gradients = std::move(gradients), scaled, input_shape](const Upstream& up) mutable {
-        return hand_on(
-            {scaled(std::move(gradients.input), up.grad), scaled(std::move(gradients.weight), up.grad),
-             scaled(std::move(gradients.bias), up.grad)},
-            input_shape);
+      [gradients = std::move(gradients), input_shape](const Upstream& up) mutable {
+        return hand_on(scaled(std::move(gradients), up.grad), input_shape);
       },
       "it scales its gradient buffers in place and hands them on; set allow_retain_graph in "
       "LinearCrossEntropyOptions to keep them");
-}
-
-// none: each row's upstream gradient is needed before the products, so backward makes the pass again.
-Tensor chunked_rows(const Tensor& input, const Tensor& weight, const Tensor& bias, const Head& head,
-                    const RowLoss& rows) {
-  Tensor row_losses(Shape{rows.rows()}, DType::f64, input.device());
-  HeadGradients nothing;
-  run_chunks(head, rows, {}, row_losses, nothing);
-  return record(kOp, rows.reduce(row_losses, input.dtype()), {input, weight, bias}, {input, weight, bias},
-                [head, rows, input_shape = input.shape()](const Upstream& up) {
-                  for (size_t i = 0; i < 3; ++i) up.saved(i);  // throws if one was changed in place
-                  HeadGradients gradients = make_gradients(head, rows, up.needs(0), up.needs(1), up.needs(2));
-                  run_chunks(head, rows, up.grad, {}, gradients);
-                  return hand_on(std::move(gradients), input_shape);
-                });
 }
 
 // ---- Which path
@@ -249,26 +263,39 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
                     "[{}] target of shape {} for an input of shape {} and {} classes: class indices are {}, "
                     "class probabilities {}",
                     kOp, target.shape(), input.shape(), C, rows_shape, logits_shape);
-  const ResolvedLinearCrossEntropyOptions options =
-      args.options->resolve(N, F, C, input.dtype(), input.device(), probabilities);
+  if (args.token_weight.defined() && args.token_weight.shape() != rows_shape) {
+    fail<ValueError>("[{}] token_weight of shape {} for an input of shape {}: it is {}", kOp,
+                     args.token_weight.shape(), input.shape(), rows_shape);
+  }
   const Tensor flat_target = target.detach();
-  const RowLoss rows(kOp, N, C, input.dtype(),
-                     probabilities ? reshape(flat_target, {N, C}) : reshape(flat_target, {N}), probabilities,
-                     args);
-
   const auto dense_along = [](const Tensor& x) {
     return x.strides()[1] == 1 || x.size(1) == 1 ? x : x.contiguous();
   };
-  Head head;
-  head.input = dense_along(reshape(input.detach(), {N, F}));
-  head.weight = weight.strides()[0] == 1 ? weight.detach() : dense_along(weight.detach());
-  head.bias = args.bias.defined() ? args.bias.contiguous() : Tensor();
-  head.rows_per_chunk = options.batch_chunk_size;
-
-  if (args.reduction != Reduction::none)
-    return chunked_scalar(input, weight, args.bias, head, rows, options.allow_retain_graph);
-  const Tensor loss = chunked_rows(input, weight, args.bias, head, rows);
-  return reshape(loss, rows_shape.sizes());
+  Head head = {
+      .input = dense_along(reshape(input.detach(), {N, F})),
+      .weight = weight.strides()[0] == 1 ? weight.detach() : dense_along(weight.detach()),
+      .bias = args.bias.defined() ? args.bias.contiguous() : Tensor(),
+      .rows = RowLoss(kOp, N, C, input.dtype(),
+                      probabilities ? dense_along(reshape(flat_target, {N, C})) : flat_target, probabilities,
+                      args, /*live_only=*/true),
+      .options = args.options->resolve(N, F, C, input.dtype(), input.device(), probabilities),
+      .plan = {},
+  };
+  const auto wants = [](const Tensor& x) { return x.defined() && x.requires_grad() && grad_enabled(); };
+  head.plan = plan_chunked({.N = N,
+                            .F = F,
+                            .C = C,
+                            .dtype = input.dtype(),
+                            .device = input.device(),
+                            .probabilities = probabilities,
+                            .bias = args.bias.defined(),
+                            .input_grad = wants(input),
+                            .weight_grad = wants(weight),
+                            .bias_grad = wants(args.bias),
+                            .ignored_rows = N - head.rows.rows()},
+                           args, head.options);
+  const Tensor loss = chunked(input, weight, args.bias, head, rows_shape, args);
+  return args.reduction == Reduction::none ? reshape(loss, rows_shape.sizes()) : loss;
 }
 
 }  // namespace tapehead

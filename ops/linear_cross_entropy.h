@@ -22,7 +22,7 @@ struct LinearCrossEntropyArgs : CrossEntropyArgs {
 ///   probabilities
 ///           of the logits' shape and the input's dtype. Told apart by shape and dtype.
 ///
-/// The loss has the input's dtype and shape (), or for none that of an index target.
+/// The loss has the input's dtype, or loss_dtype, and shape (), or for none that of an index target.
 ///
 /// With options, chunks of rows go through the head one after another: B×C logits, their loss, their
 /// gradients, and the memory is used again. Rows that are ignored are left out before the first product.
@@ -30,10 +30,20 @@ struct LinearCrossEntropyArgs : CrossEntropyArgs {
 ///  upstream
 ///    gradient and hands them on without a copy, so it works once; allow_retain_graph keeps them and hands
 ///    out copies.
-///  - none: forward keeps the inputs, and backward computes each chunk again with its rows' upstream
-///  gradients.
-/// Only gradients that are wanted are computed. A K-dimensional weight and probabilities that require a
-/// gradient take the reference path, with one warning per process and cause.
+///  - none, and recompute: forward keeps the inputs, and backward computes each chunk again with its rows'
+///  upstream gradients.
+/// With inputs of f16 or bf16 and acc_dtype f32:
+///
+///                                              accurate       balanced       compact
+///   logits (B, C), softmax, losses             f32            f32            f32
+///   their gradient, as the products read it    f32            input's        input's
+///   input gradient, while it is built          f32            input's        input's
+///   weight gradient across chunks              f32, rounded   f32, rounded   input's
+///   bias gradient across chunks                f32            f32            f32
+///
+/// Sums of exponentials are f32 or wider and the loss is summed in f64 everywhere. Only gradients that are
+/// wanted are computed. A K-dimensional weight and probabilities that require a gradient take the reference
+/// path, with one warning per process and cause.
 ///
 /// Throws what cross_entropy does, beginning with [linear_cross_entropy]; ValueError on shapes of weight and
 /// bias and on option sizes that disagree; TypeError on dtypes; RuntimeError on an acc_dtype that the input's

@@ -21,15 +21,23 @@ std::string_view name(AccPolicy policy);
 struct ChunkingMethod {
   enum Kind : uint8_t {
     automatic,     ///< "auto": aspect_ratio, capped for compact so that chunking never costs memory
+    auto_table,    ///< "auto_table": aspect_ratio for f16 and bf16 on the CPU, else aspect_ratio:2, without a
+                   ///< cap
     aspect_ratio,  ///< "aspect_ratio", "aspect_ratio:N": logits of about the size of the inputs, divided by N
+    throughput,    ///< "throughput": as many rows as this device and dtype need for full speed
+    budget,  ///< "budget:SIZE": the largest power of two whose transient memory fits SIZE ("64MiB", "1GB",
+             ///< "5000")
   };
   Kind kind = automatic;
-  int64_t factor = 1;
+  int64_t number = 1;  ///< N, or the budget's bytes
   bool operator==(const ChunkingMethod&) const = default;
 };
 
-/// Its text: "aspect_ratio:2".
+/// Its text: "aspect_ratio:2", "budget:67108864".
 std::string name(const ChunkingMethod& method);
+
+/// Bytes from "5000", "64MiB", "1.5GB"; units B, kB, MB, GB, TB and KiB, MiB, GiB, TiB. Throws ValueError.
+int64_t parse_size(std::string_view text);
 
 /// Options with every choice made.
 struct ResolvedLinearCrossEntropyOptions {
@@ -38,6 +46,7 @@ struct ResolvedLinearCrossEntropyOptions {
   std::optional<ChunkingMethod> chunking_method;  ///< absent where the size was given
   AccPolicy acc_policy;                           ///< never automatic
   DType acc_dtype;
+  bool recompute;
 };
 
 /// What a caller may choose; immutable, and legal as soon as it exists.
@@ -49,6 +58,8 @@ class LinearCrossEntropyOptions {
     std::optional<std::string> chunking_method = "auto";
     std::string acc_policy = "auto";
     std::optional<DType> acc_dtype = {};
+    bool recompute =
+        false;  ///< mean and sum keep no gradients from forward: backward computes again, as none does
   };
 
   LinearCrossEntropyOptions() : LinearCrossEntropyOptions(Fields()) {}
@@ -64,7 +75,11 @@ class LinearCrossEntropyOptions {
   ///  2. Policy "auto" is accurate for f16 and bf16 on the CPU, else compact.
   ///  3. Method "auto" is aspect_ratio, and under compact at most floor_pow2(N·C / (4·F)) rows
   ///  (probabilities: N / 2).
-  ///  4. aspect_ratio:n is min(next_pow2(ceil(N / ceil(C / F))) / n, N) rows, at least 1.
+  ///     Method "auto_table" is aspect_ratio for f16 and bf16 on the CPU, else aspect_ratio:2.
+  ///  4. aspect_ratio:n is min(next_pow2(ceil(N / ceil(C / F))) / n, N) rows, at least 1. throughput is
+  ///     512 rows, at most N: above it products gain under 1 % (docs/performance.md). budget:SIZE counts the
+  ///     whole transient memory, beyond inputs, results and gradients, as if some rows were ignored and every
+  ///     extra were used.
   ///  5. No method: the given size, at most N, or one chunk.
   ///  6. acc_dtype absent is f32 if the policy was "auto" and T is f16 or bf16, else T.
   /// Throws ValueError, naming both sizes, where a given size differs from that of a given method, or a size

@@ -3,51 +3,78 @@
 // (ops/linear_cross_entropy).
 #pragma once
 
+#include <vector>
+
 #include "tapehead/backends/backend.h"
 #include "tapehead/ops/cross_entropy.h"
 
 namespace tapehead {
 
-/// Everything about a call that does not depend on the logits' values. N rows of C classes.
+/// What the row pass reads for each row, on the device.
+struct RowInputs {
+  Tensor index;        ///< (n) i64 target classes; undefined for probabilities
+  Tensor row_scale;    ///< (n) f64: multiplies the row's loss
+  Tensor z_row_scale;  ///< (n) f64: multiplies the row's z-loss; undefined without one
+};
+
+/// What the row pass can tell of each row, on the device; undefined ones are not asked for.
+struct RowOutputs {
+  Tensor loss;                                   ///< (n) f64, scaled, z-loss included
+  Tensor lse, target_logprob, entropy, correct;  ///< (n) f64, correct i64: for CrossEntropyStats
+};
+
+/// Allocates them for n rows: the loss, and with `stats` what statistics need.
+RowOutputs row_outputs(int64_t n, bool probabilities, bool stats, Device device);
+
+/// Everything about a call that does not depend on the logits' values. N rows of C classes, of which n count.
 class RowLoss {
  public:
-  /// Checks `target` and `args` against (N, C); `dtype` is the logits'. The target is (N) for indices, (N, C)
-  /// for `probabilities`. Throws what cross_entropy documents, beginning with [op].
+  /// Checks `target` and `args` against (N, C); `dtype` is the logits'. The target has N elements for
+  /// indices, or is (N, C) for `probabilities`; token_weight has N elements. With `live_only`, rows that do
+  /// not count are left out, and rows() is n; else they stay, with a scale of 0. Throws what cross_entropy
+  /// documents, beginning with [op].
   RowLoss(const char* op, int64_t N, int64_t C, DType dtype, const Tensor& target, bool probabilities,
-          const CrossEntropyArgs& args);
+          const CrossEntropyArgs& args, bool live_only);
 
-  int64_t rows() const { return N_; }
-  bool probabilities() const { return probability_.defined(); }
+  /// How many rows the pass goes through.
+  int64_t rows() const { return static_cast<int64_t>(weight_.size()); }
+  /// (N, C): the target, if it is class probabilities; else undefined.
+  const Tensor& probabilities() const { return probability_; }
+  /// (n) i64: which of the N rows they are; undefined if they are all.
+  Tensor ids() const;
 
-  /// Only the rows that count, and which those are: `ids` becomes (n) i64, or undefined where all N do.
-  RowLoss live_rows(Tensor& ids) const;
+  /// Whether mean has nothing to divide by and is not to be 0: then it is NaN, and so are its gradients.
+  bool averages_nothing() const { return reduction_ == Reduction::mean && live_ == 0 && !zero_if_empty_; }
 
-  /// Whether mean has nothing to divide by: then it is NaN, and so are its gradients.
-  bool averages_nothing() const { return reduction_ == Reduction::mean && live_ == 0; }
+  /// Allocates and fills what the pass reads; `upstream` is the gradient of the result, a scalar or for none
+  /// (N), and multiplies the scales; undefined: 1.
+  RowInputs inputs(const Tensor& upstream = {}) const;
 
-  /// (N) f64: what each row's loss is multiplied by on its way into the result, times the upstream gradient
-  /// of that result, a scalar or for none (N); undefined: 1. A row that does not count has 0.
-  Tensor row_scale(const Tensor& upstream = {}) const;
+  /// The arguments of the row pass for rows [begin, end), but for logits, gradient and, where rows were left
+  /// out, probabilities. Views, no copies.
+  CrossEntropyRows pass(int64_t begin, int64_t end, const RowInputs& inputs, const RowOutputs& outputs) const;
 
-  /// The arguments of the row pass for rows [begin, end), but for logits and outputs. Views, no copies.
-  CrossEntropyRows row_pass(int64_t begin, int64_t end, const Tensor& row_scale) const;
-
-  /// The result from every row's loss, already multiplied by row_scale(): the sum as a scalar, or for none
-  /// (N).
+  /// The result from every row's scaled loss: the sum as a scalar, or for none (N), 0 in rows that do not
+  /// count.
   Tensor reduce(const Tensor& row_losses, DType dtype) const;
 
- private:
-  RowLoss() = default;
+  /// Statistics from what the row pass told of each row; `shape` is that of an index target.
+  CrossEntropyStats statistics(const RowOutputs& outputs, const Shape& shape, DType dtype) const;
 
-  int64_t N_ = 0, C_ = 0;
-  int64_t live_ = 0;    // rows that count
-  double divisor_ = 1;  // of mean
-  Reduction reduction_ = Reduction::mean;
-  double label_smoothing_ = 0;
-  Tensor index_;         // (N) i64; 0 in rows that do not count
-  Tensor probability_;   // (N, C)
-  Tensor class_weight_;  // (C)
-  Tensor row_weight_;    // (N) f64: 0 in rows that do not count
+ private:
+  int64_t N_, C_;
+  int64_t live_;          // n
+  double divisor_ = 1;    // of the losses under mean
+  double z_divisor_ = 1;  // of the z-losses under mean
+  bool zero_if_empty_;
+  Reduction reduction_;
+  double label_smoothing_, logit_scale_, softcap_, z_loss_;
+  Device device_;
+  Tensor probability_;          // (N, C)
+  Tensor class_weight_;         // (C)
+  std::vector<int64_t> row_;    // which rows the pass goes through; empty: all N
+  std::vector<int64_t> index_;  // their classes; 0 in rows that do not count
+  std::vector<double> weight_;  // their token weights; 0 in rows that do not count
 };
 
 }  // namespace tapehead

@@ -15,5 +15,7 @@ void add_train(CLI::App& program);
 void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_tokenize(CLI::App& program);
+void add_head(CLI::App& program);
+void add_plan(CLI::App& program);
 
 }  // namespace tapehead

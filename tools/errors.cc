@@ -30,6 +30,8 @@ int run_reporting_errors(const std::function<void()>& body) {
     return report("ValueError", e.what(), kUsersMistake);
   } catch (const TypeError& e) {
     return report("TypeError", e.what(), kUsersMistake);
+  } catch (const RuntimeError& e) {  // a call that is not legal as things stand
+    return report("RuntimeError", e.what(), kUsersMistake);
   } catch (const SystemError& e) {
     return report("SystemError", e.what(), kMachinesRefusal);
   } catch (const std::filesystem::filesystem_error& e) {

@@ -14,7 +14,8 @@
 namespace tapehead {
 namespace {
 
-constexpr void (*kCommands[])(CLI::App&) = {add_train, add_eval, add_generate, add_tokenize};
+constexpr void (*kCommands[])(CLI::App&) = {add_train,    add_eval, add_generate,
+                                            add_tokenize, add_head, add_plan};
 
 /// Help that shows of an option its name, what it takes, and its default.
 class PlainFormatter : public CLI::Formatter {

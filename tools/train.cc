@@ -83,14 +83,28 @@ void add_training_options(CLI::App& train, TrainOptions& options) {
            train.add_option("--warmup", config.warmup_steps, "steps of rising learning rate"),
            train.add_option("--weight-decay", config.optimizer.weight_decay, "AdamW's, on matrices alone"),
            train.add_option("--clip", config.clip_norm, "largest norm of the gradient; 0: no limit"),
-           train.add_option("--chunk-rows", config.head_chunk_rows,
-                            "rows of logits held at once; 0: chosen by shape"),
            train.add_option("--eval-every", config.eval_interval,
                             "steps between held-out measurements; 0: at the end"),
            train.add_option("--save-every", config.save_interval, "steps between checkpoints; 0: at the end"),
            train.add_option("--seed", config.seed, "of initialisation, order and dropout"),
        }) {
     option->group("Training");
+  }
+}
+
+void add_head_options(CLI::App& train, HeadConfig& head) {
+  for (CLI::Option* option : {
+           train.add_option("--head-chunking-method", head.chunking_method,
+                            "how many rows of logits are held at once: throughput, auto, budget:SIZE, ..."),
+           train.add_option("--head-batch-chunk-size", head.batch_chunk_size,
+                            "or so many; 0: the method's choice"),
+           train.add_option("--head-acc-policy", head.acc_policy, "auto, accurate, balanced or compact"),
+           train.add_option("--head-label-smoothing", head.label_smoothing, "in [0, 1]"),
+           train.add_option("--head-z-loss", head.z_loss, "coefficient of lse²"),
+           train.add_flag("--head-recompute", head.recompute,
+                          "less memory: backward computes the head again"),
+       }) {
+    option->group("Head: linear_cross_entropy (`tapehead plan --help` tells more)");
   }
 }
 
@@ -250,6 +264,7 @@ void add_train(CLI::App& program) {
   add_data_options(*train, options->data);
   add_model_options(*train, options->config.model);
   add_training_options(*train, *options);
+  add_head_options(*train, options->config.head);
   // What describes a new run; a text is allowed, to make sure that it is the run's.
   CLI::Option* resume_option =
       train->add_option("--resume", options->resume, "go on with the run in this folder")

@@ -20,6 +20,7 @@ class CpuBackend final : public Backend {
   void unary(Unary op, const Tensor& x, Tensor& y) override;
   void unary_backward(Unary op, const Tensor& saved, const Tensor& gy, Tensor& gx) override;
   void binary(Binary op, const Tensor& a, const Tensor& b, Tensor& y) override;
+  void scale(const Tensor& factor, Tensor& y) override;
   void dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) override;
 
   // reduce.cc
@@ -31,10 +32,10 @@ class CpuBackend final : public Backend {
   // rows.cc
   void softmax(const Tensor& x, bool log, Tensor& y) override;
   void softmax_backward(const Tensor& y, const Tensor& gy, bool log, Tensor& gx) override;
-  void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon, Tensor& y, Tensor& mean,
-                  Tensor& rstd) override;
-  void layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd, const Tensor& gy,
-                           Tensor& gx, Tensor& gweight, Tensor& gbias) override;
+  void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon, Tensor& y,
+                  Tensor& mean, Tensor& rstd) override;
+  void layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                           const Tensor& gy, Tensor& gx, Tensor& gweight, Tensor& gbias) override;
 
   // cross_entropy.cc
   void cross_entropy_rows(const CrossEntropyRows& rows) override;
@@ -45,12 +46,13 @@ class CpuBackend final : public Backend {
   // tables.cc
   int64_t first_out_of_range(const Tensor& ids, int64_t n, int64_t ignored) override;
   void gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) override;
+  void scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table) override;
   void scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& table) override;
 
   // attention.cc
   void attention(const Attention& args, Tensor& y, Tensor& lse) override;
-  void attention_backward(const Attention& args, const Tensor& y, const Tensor& lse, const Tensor& gy, Tensor& gq, Tensor& gk,
-                          Tensor& gv) override;
+  void attention_backward(const Attention& args, const Tensor& y, const Tensor& lse, const Tensor& gy,
+                          Tensor& gq, Tensor& gk, Tensor& gv) override;
 
   // training.cc
   void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,

@@ -1,11 +1,12 @@
 // The row pass of cross entropy: a row is read once for its loss, in blocks that stay in the first-level
 // cache, and once more for its gradient, which may overwrite it.
 //
-// Sums over classes run in f64 across blocks and in lanes of the arithmetic's type W (f32, or f64 for f64)
-// inside one.
+// Blocks are staged as W, the arithmetic's type (f32, or f64 for f64), whatever they are stored as. Sums over
+// classes run in lanes of W inside a block and in f64 across blocks.
 #include <cmath>
 #include <limits>
 
+#include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/parallel.h"
 
@@ -24,49 +25,98 @@ namespace tapehead::HWY_NAMESPACE {
 // cache.
 constexpr int64_t kBlock = 512;
 
-// One row's inputs, each read as W whatever its element type.
-template <class W, class L, class T>
-struct Row {
-  const L* logits;
-  const T* bias;         // or null
-  const T* weight;       // or null
-  const T* probability;  // or null: then `target` is the class
-  int64_t target;
-  int64_t C;
-  double smoothing;
+// A run of floating elements of any dtype; null where the tensor is undefined.
+struct Run {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
 
-  // What multiplies -log p_c apart from the target class's own share: nothing at all for plain indices.
-  bool has_factors() const { return probability || smoothing > 0; }
-  double target_factor() const {
-    return probability ? 0
-                       : (1 - smoothing) *
-                             (weight ? static_cast<double>(static_cast<wide_t<T>>(weight[target])) : 1.0);
+  // Row `row` of x; or of a vector, itself.
+  static Run of(const Tensor& x, int64_t row = 0) {
+    if (!x.defined()) return {};
+    const int64_t offset = x.dim() == 2 ? row * x.strides()[0] : 0;
+    return {static_cast<const char*>(x.raw_data()) + offset * size_of(x.dtype()), x.dtype()};
   }
+  explicit operator bool() const { return data != nullptr; }
 
-  W z(int64_t c) const { return static_cast<W>(logits[c]) + (bias ? static_cast<W>(bias[c]) : W{0}); }
+  template <class W>
+  void read(int64_t begin, int64_t n, W* out) const {
+    convert_run(dtype, static_cast<const char*>(data) + begin * size_of(dtype), dtype_of<W>(), out, n);
+  }
+  template <class W>
+  W at(int64_t i) const {
+    W value;
+    read(i, 1, &value);
+    return value;
+  }
+};
+
+struct MutableRun {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+
+  template <class W>
+  void write(int64_t begin, int64_t n, const W* in) const {
+    convert_run(dtype_of<W>(), in, dtype, static_cast<char*>(data) + begin * size_of(dtype), n);
+  }
+};
+
+// One row's inputs.
+template <class W>
+struct Row {
+  Run logits, bias, weight, probability;
+  int64_t target = -1;  // class index; -1 with probabilities
+  int64_t C = 0;
+  double smoothing = 0, logit_scale = 1, softcap = 0;
+
+  // Whether classes other than the target have a factor before -log p_c.
+  bool has_factors() const { return probability || smoothing > 0; }
+  // The target's own factor, beside what all classes have.
+  double target_factor() const {
+    return target < 0 ? 0
+                      : (1 - smoothing) * (weight ? static_cast<double>(weight.template at<W>(target)) : 1.0);
+  }
 
   // z of classes [begin, begin + n), followed by -inf up to whole vectors: padding that adds nothing to any
   // sum.
-  void stage_z(int64_t begin, int64_t n, int64_t padded, W* HWY_RESTRICT out) const {
-    const L* in = logits + begin;
+  void stage_z(int64_t begin, int64_t n, int64_t padded, W* HWY_RESTRICT z, W* HWY_RESTRICT scratch) const {
+    const hn::ScalableTag<W> d;
+    logits.read(begin, n, z);
     if (bias) {
-      for (int64_t i = 0; i < n; ++i) out[i] = static_cast<W>(in[i]) + static_cast<W>(bias[begin + i]);
-    } else {
-      for (int64_t i = 0; i < n; ++i) out[i] = static_cast<W>(in[i]);
+      bias.read(begin, n, scratch);
+      for (int64_t i = 0; i < n; ++i) z[i] += scratch[i];
     }
-    for (int64_t i = n; i < padded; ++i) out[i] = -std::numeric_limits<W>::infinity();
+    if (logit_scale != 1) {
+      for (int64_t i = 0; i < n; ++i) z[i] *= static_cast<W>(logit_scale);
+    }
+    if (softcap > 0) {
+      const auto cap = hn::Set(d, static_cast<W>(softcap)), inverse = hn::Set(d, static_cast<W>(1 / softcap));
+      Map(
+          d, n, z, [&](auto u) HWY_ATTR { return hn::Mul(cap, Tanh(d, hn::Mul(u, inverse))); }, z);
+    }
+    std::fill(z + n, z + padded, -std::numeric_limits<W>::infinity());
+  }
+
+  // The factors a_c = w_c · ((1 - e) · q_c + e / C) of those classes, followed by 0.
+  void stage_factors(int64_t begin, int64_t n, int64_t padded, W* HWY_RESTRICT a,
+                     W* HWY_RESTRICT scratch) const {
+    const W uniform = static_cast<W>(smoothing / static_cast<double>(C));
+    if (probability) {
+      probability.read(begin, n, a);
+      for (int64_t i = 0; i < n; ++i) a[i] = static_cast<W>(1 - smoothing) * a[i] + uniform;
+    } else {
+      std::fill_n(a, n, uniform);
+    }
+    if (weight) {
+      weight.read(begin, n, scratch);
+      for (int64_t i = 0; i < n; ++i) a[i] *= scratch[i];
+    }
+    std::fill(a + n, a + padded, W{0});
   }
 
   W factor(int64_t c) const {
-    const W uniform = static_cast<W>(smoothing / static_cast<double>(C));
-    const W f =
-        probability ? static_cast<W>(1 - smoothing) * static_cast<W>(probability[c]) + uniform : uniform;
-    return weight ? f * static_cast<W>(weight[c]) : f;
-  }
-
-  void stage_factors(int64_t begin, int64_t n, int64_t padded, W* HWY_RESTRICT out) const {
-    for (int64_t i = 0; i < n; ++i) out[i] = factor(begin + i);
-    for (int64_t i = n; i < padded; ++i) out[i] = 0;
+    HWY_ALIGN W a[1], scratch[1];
+    stage_factors(c, 1, 1, a, scratch);
+    return a[0];
   }
 };
 
@@ -76,194 +126,232 @@ struct Row {
 template <class W>
 struct RowSums {
   W reference = 0;
+  W z_target = 0;
+  int64_t first_largest = 0;
   double others = 0;      // Σ exp(z_c - reference) without the target class
   double target = 0;      // exp(z_t - reference); 0 for probabilities
-  double factor_sum = 0;  // Σ a_c, the factors
+  double factor_sum = 0;  // Σ a_c
   double factor_dot = 0;  // Σ a_c · (z_c - reference), factors of 0 left out
+  double exp_dot = 0;     // Σ exp(z_c - reference) · (z_c - reference), for the entropy
 
   double exp_sum() const { return others + target; }
   double log_sum() const { return target == 1 ? std::log1p(others) : std::log(exp_sum()); }
+  double lse() const { return static_cast<double>(reference) + log_sum(); }
+  double log_p(W z) const { return static_cast<double>(z) - static_cast<double>(reference) - log_sum(); }
+
+  // Moves what was summed against the old reference to a new one.
+  void move_reference(W to) {
+    const double step = static_cast<double>(to) - static_cast<double>(reference);
+    const double shrink = std::exp(-step);
+    exp_dot = shrink * exp_dot - (others > 0 ? step * shrink * others : 0);
+    others *= shrink;
+    if (factor_sum != 0) factor_dot -= factor_sum * step;
+    reference = to;
+  }
 };
 
+// Σ f_i and Σ f_i · (z_i - reference), where f_i is not 0, added to `sum` and `dot`.
 template <class W>
-void AddFactors(const W* HWY_RESTRICT z, const W* HWY_RESTRICT a, int64_t padded, RowSums<W>& sums) {
+void AddWeighted(const W* HWY_RESTRICT f, const W* HWY_RESTRICT z, W reference, int64_t padded, double& sum,
+                 double& dot) {
   const hn::ScalableTag<W> d;
-  const auto reference = hn::Set(d, sums.reference);
-  auto sum = hn::Zero(d);
-  auto dot = hn::Zero(d);
+  const auto r = hn::Set(d, reference);
+  auto s = hn::Zero(d), t = hn::Zero(d);
   for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
-    const auto f = hn::Load(d, a + i);
-    const auto product = hn::Mul(f, hn::Sub(hn::Load(d, z + i), reference));
-    sum = hn::Add(sum, f);
-    dot = hn::Add(dot, hn::IfThenZeroElse(hn::Eq(f, hn::Zero(d)), product));
+    const auto v = hn::Load(d, f + i);
+    s = hn::Add(s, v);
+    t = hn::Add(t, hn::IfThenZeroElse(hn::Eq(v, hn::Zero(d)), hn::Mul(v, hn::Sub(hn::Load(d, z + i), r))));
   }
-  sums.factor_sum += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
-  sums.factor_dot += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, dot)));
+  sum += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, s)));
+  dot += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, t)));
 }
 
-template <class W, class L, class T>
-RowSums<W> ReadRow(const Row<W, L, T>& row) {
+template <class W>
+RowSums<W> ReadRow(const Row<W>& row, bool entropy) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  HWY_ALIGN W z[kBlock];
-  HWY_ALIGN W a[kBlock];
+  constexpr W kLowest = -std::numeric_limits<W>::infinity();
+  HWY_ALIGN W z[kBlock], a[kBlock], scratch[kBlock];
   RowSums<W> sums;
-  W largest = -std::numeric_limits<W>::infinity();
+  W largest = kLowest;
   for (int64_t begin = 0; begin < row.C; begin += kBlock) {
     const int64_t n = std::min(kBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
-    row.stage_z(begin, n, padded, z);
+    row.stage_z(begin, n, padded, z, scratch);
 
-    auto block_max = hn::Set(d, -std::numeric_limits<W>::infinity());
+    auto block_max = hn::Set(d, kLowest);
     for (int64_t i = 0; i < padded; i += lanes) block_max = hn::Max(block_max, hn::Load(d, z + i));
     const W m = hn::GetLane(hn::MaxOfLanes(d, block_max));
     if (m > largest) {
-      // What was summed against the old reference is moved to the new one.
-      if (begin > 0) {
-        const double step = static_cast<double>(m) - static_cast<double>(sums.reference);
-        sums.others *= std::exp(-step);
-        if (sums.factor_sum != 0) sums.factor_dot -= sums.factor_sum * step;
-      }
-      largest = m;
-      sums.reference = m;
+      if (begin > 0) sums.move_reference(m);
+      sums.reference = largest = m;
+      sums.first_largest = begin + (std::find(z, z + n, m) - z);
     }
-
     if (row.has_factors()) {
-      row.stage_factors(begin, n, padded, a);
-      AddFactors(z, a, padded, sums);
+      row.stage_factors(begin, n, padded, a, scratch);
+      AddWeighted(a, z, sums.reference, padded, sums.factor_sum, sums.factor_dot);
     }
-    if (!row.probability && begin <= row.target && row.target < begin + n) {
-      z[row.target - begin] = -std::numeric_limits<W>::infinity();
-    }
+    if (begin <= row.target && row.target < begin + n)
+      sums.z_target = std::exchange(z[row.target - begin], kLowest);
+
     const auto reference = hn::Set(d, sums.reference);
-    auto exp_sum = hn::Zero(d);
-    for (int64_t i = 0; i < padded; i += lanes) {
-      exp_sum = hn::Add(exp_sum, Exp(d, hn::Sub(hn::Load(d, z + i), reference)));
+    if (!entropy) {
+      auto others = hn::Zero(d);
+      for (int64_t i = 0; i < padded; i += lanes)
+        others = hn::Add(others, Exp(d, hn::Sub(hn::Load(d, z + i), reference)));
+      sums.others += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, others)));
+    } else {
+      for (int64_t i = 0; i < padded; i += lanes)
+        hn::Store(Exp(d, hn::Sub(hn::Load(d, z + i), reference)), d, a + i);
+      AddWeighted(a, z, sums.reference, padded, sums.others, sums.exp_dot);
     }
-    sums.others += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, exp_sum)));
   }
-  if (!row.probability) {
-    sums.target = std::exp(static_cast<double>(row.z(row.target)) - static_cast<double>(sums.reference));
+  if (row.target >= 0) {
+    const double distance = static_cast<double>(sums.z_target) - static_cast<double>(sums.reference);
+    sums.target = std::exp(distance);
+    if (sums.target > 0) sums.exp_dot += sums.target * distance;
   }
   return sums;
 }
 
-// gradient_c = scale · ((Σ a + b) · p_c - a_c), b the target's own factor, which is taken off class `target`
-// at the end.
-template <class W, class L, class T, class G>
-void WriteGradient(const Row<W, L, T>& row, const RowSums<W>& sums, double scale, G* gradient) {
+// Of the loss, scaled: scale · (Σ_c a_c · -log p_c + b · -log p_t) + z_scale · lse².
+template <class W>
+double Loss(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale) {
+  const double log_sum = sums.log_sum();
+  double value = 0;
+  if (row.has_factors() && sums.factor_sum != 0) value += sums.factor_sum * log_sum - sums.factor_dot;
+  if (const double b = row.target_factor(); b != 0) value -= b * sums.log_p(sums.z_target);
+  if (std::isnan(log_sum)) value = log_sum;  // also where all factors are 0
+  value *= scale;
+  if (z_scale != 0) value += z_scale * sums.lse() * sums.lse();
+  return value;
+}
+
+// d loss / d z_c = scale · ((Σ a + b) · p_c - a_c) + 2 · z_scale · lse · p_c, minus scale · b at the target;
+// and from z to the logits as given.
+template <class W>
+void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale,
+                   MutableRun gradient) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  HWY_ALIGN W z[kBlock];
-  HWY_ALIGN W a[kBlock];
-  HWY_ALIGN W g[kBlock];
+  HWY_ALIGN W z[kBlock], a[kBlock], g[kBlock], scratch[kBlock];
   const double b = row.target_factor();
-
-  double at_target = 0;
-  if (!row.probability) {
-    const double own = row.has_factors() ? static_cast<double>(row.factor(row.target)) : 0;
-    at_target = scale * ((sums.factor_sum * sums.target - b * sums.others) / sums.exp_sum() - own);
-  }
+  const double z_slope = z_scale != 0 ? 2 * z_scale * sums.lse() : 0;
+  const double inverse_cap = row.softcap > 0 ? 1 / row.softcap : 0;
 
   const auto reference = hn::Set(d, sums.reference);
-  const auto of_p = hn::Set(d, static_cast<W>(scale * (sums.factor_sum + b) / sums.exp_sum()));
+  const auto of_p = hn::Set(d, static_cast<W>((scale * (sums.factor_sum + b) + z_slope) / sums.exp_sum()));
   const auto of_factor = hn::Set(d, static_cast<W>(-scale));
+  const auto cap = hn::Set(d, static_cast<W>(inverse_cap)),
+             of_z = hn::Set(d, static_cast<W>(row.logit_scale));
   for (int64_t begin = 0; begin < row.C; begin += kBlock) {
     const int64_t n = std::min(kBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
-    row.stage_z(begin, n, padded, z);
+    row.stage_z(begin, n, padded, z, scratch);
     for (int64_t i = 0; i < padded; i += lanes) {
       hn::Store(hn::Mul(of_p, Exp(d, hn::Sub(hn::Load(d, z + i), reference))), d, g + i);
     }
     if (row.has_factors()) {
-      row.stage_factors(begin, n, padded, a);
+      row.stage_factors(begin, n, padded, a, scratch);
       for (int64_t i = 0; i < padded; i += lanes) {
         hn::Store(hn::MulAdd(of_factor, hn::Load(d, a + i), hn::Load(d, g + i)), d, g + i);
       }
     }
-    for (int64_t i = 0; i < n; ++i) gradient[begin + i] = static_cast<G>(g[i]);
+    if (begin <= row.target && row.target < begin + n) {
+      // (Σ a + b) · p - a - b with p = target / (target + others), without the cancellation of p - 1.
+      const double own = row.has_factors() ? static_cast<double>(row.factor(row.target)) : 0;
+      const double loss_part =
+          scale * ((sums.factor_sum * sums.target - b * sums.others) / sums.exp_sum() - own);
+      g[row.target - begin] = static_cast<W>(loss_part + z_slope * sums.target / sums.exp_sum());
+    }
+    if (row.softcap > 0) {  // d z / d u = 1 - (z / cap)²
+      for (int64_t i = 0; i < padded; i += lanes) {
+        const auto t = hn::Mul(hn::Load(d, z + i), cap);
+        hn::Store(hn::Mul(hn::Load(d, g + i), hn::NegMulAdd(t, t, hn::Set(d, W{1}))), d, g + i);
+      }
+    }
+    if (row.logit_scale != 1) {
+      for (int64_t i = 0; i < padded; i += lanes) hn::Store(hn::Mul(of_z, hn::Load(d, g + i)), d, g + i);
+    }
+    gradient.write(begin, n, g);
   }
-  if (!row.probability) gradient[row.target] = static_cast<G>(at_target);
 }
 
-template <class L, class T, class G>
+// d loss / d q_c = -scale · (1 - e) · w_c · log p_c.
+template <class W>
+void WriteTargetGradient(const Row<W>& row, const RowSums<W>& sums, double scale, MutableRun gradient) {
+  HWY_ALIGN W z[kBlock], w[kBlock], g[kBlock], scratch[kBlock];
+  for (int64_t begin = 0; begin < row.C; begin += kBlock) {
+    const int64_t n = std::min(kBlock, row.C - begin);
+    row.stage_z(begin, n, n, z, scratch);
+    if (row.weight) row.weight.read(begin, n, w);
+    for (int64_t i = 0; i < n; ++i) {
+      const double weight = row.weight ? static_cast<double>(w[i]) : 1;
+      g[i] = static_cast<W>(-scale * (1 - row.smoothing) * weight * sums.log_p(z[i]));
+    }
+    gradient.write(begin, n, g);
+  }
+}
+
+template <class W>
 void CrossEntropy(const CrossEntropyRows& rows) {
-  using W = wide_t<L>;
   const int64_t R = rows.logits.size(0), C = rows.logits.size(1);
-  const auto pointer = []<class E>(const Tensor& x, std::type_identity<E>) {
-    return x.defined() ? x.data<E>() : nullptr;
+  const auto read = [](const Tensor& x) { return x.defined() ? x.data<double>() : nullptr; };
+  const auto write = [](Tensor x) { return x.defined() ? x.mutable_data<double>() : nullptr; };
+  const auto write_row = [](const Tensor& x, int64_t row) {
+    return MutableRun{const_cast<void*>(Run::of(x, row).data), x.dtype()};
   };
-  const auto writable = []<class E>(Tensor x, std::type_identity<E>) {
-    return x.defined() ? x.mutable_data<E>() : nullptr;
-  };
-  const auto row_stride = [](const Tensor& x) { return x.defined() ? x.strides()[0] : 0; };
-  constexpr std::type_identity<T> element;
-  const L* logits = pointer(rows.logits, std::type_identity<L>());
-  const T* bias = pointer(rows.bias, element);
-  const T* weight = pointer(rows.class_weight, element);
-  const T* probability = pointer(rows.target_probability, element);
-  const int64_t* target = pointer(rows.target_index, std::type_identity<int64_t>());
-  const double* row_scale = pointer(rows.row_scale, std::type_identity<double>());
-  double* loss = writable(rows.loss, std::type_identity<double>());
-  G* gradient = writable(rows.gradient, std::type_identity<G>());
-  T* target_gradient = writable(rows.target_gradient, element);
-  const int64_t logits_stride = row_stride(rows.logits),
-                probability_stride = row_stride(rows.target_probability);
-  const int64_t gradient_stride = row_stride(rows.gradient);
+  const double* row_scale = read(rows.row_scale);
+  const double* z_row_scale = rows.z_loss > 0 ? read(rows.z_row_scale) : nullptr;
+  const int64_t* target = rows.target_index.defined() ? rows.target_index.data<int64_t>() : nullptr;
+  double* loss = write(rows.loss);
+  double* lse = write(rows.lse);
+  double* target_logprob = write(rows.target_logprob);
+  double* entropy = write(rows.entropy);
+  int64_t* correct = rows.correct.defined() ? Tensor(rows.correct).mutable_data<int64_t>() : nullptr;
+  for (Tensor x : {rows.gradient, rows.target_gradient}) {
+    if (x.defined()) x.bump_version();
+  }
 
   parallel_for(R, std::max<int64_t>(kGrain / 8 / C, 1), [&](int64_t first, int64_t last) {
     for (int64_t r = first; r < last; ++r) {
-      const Row<W, L, T> row = {.logits = logits + r * logits_stride,
-                                .bias = bias,
-                                .weight = weight,
-                                .probability = probability ? probability + r * probability_stride : nullptr,
-                                .target = target ? target[r] : 0,
-                                .C = C,
-                                .smoothing = rows.label_smoothing};
-      const double scale = row_scale ? row_scale[r] : 1;
-      if (scale == 0) {
+      const double scale = row_scale[r];
+      const double z_scale = z_row_scale ? rows.z_loss * z_row_scale[r] : 0;
+      if (scale == 0 && z_scale == 0) {
+        HWY_ALIGN const W zeros[kBlock] = {};
         if (loss) loss[r] = 0;
-        if (gradient) std::fill_n(gradient + r * gradient_stride, C, G{});
-        if (target_gradient) std::fill_n(target_gradient + r * C, C, T{});
+        for (const Tensor& x : {rows.gradient, rows.target_gradient}) {
+          for (int64_t c = 0; x.defined() && c < C; c += kBlock)
+            write_row(x, r).write(c, std::min(kBlock, C - c), zeros);
+        }
         continue;
       }
-      const RowSums<W> sums = ReadRow(row);
-      const double log_sum = sums.log_sum();
-      if (loss) {
-        double value = 0;
-        if (row.has_factors() && sums.factor_sum != 0) value += sums.factor_sum * log_sum - sums.factor_dot;
-        if (const double b = row.target_factor(); !row.probability && b != 0) {
-          value +=
-              b * (log_sum - (static_cast<double>(row.z(row.target)) - static_cast<double>(sums.reference)));
-        }
-        // A NaN among logits that the formula does not ask for (a weight of 0) still poisons its row.
-        if (std::isnan(log_sum)) value = log_sum;
-        loss[r] = scale * value;
-      }
-      if (target_gradient) {
-        for (int64_t c = 0; c < C; ++c) {
-          const double log_p = static_cast<double>(row.z(c)) - static_cast<double>(sums.reference) - log_sum;
-          const double w = weight ? static_cast<double>(static_cast<wide_t<T>>(weight[c])) : 1;
-          target_gradient[r * C + c] = static_cast<T>(-scale * (1 - row.smoothing) * w * log_p);
-        }
-      }
-      if (gradient) WriteGradient(row, sums, scale, gradient + r * gradient_stride);
+      Row<W> row;
+      row.logits = Run::of(rows.logits, r);
+      row.bias = Run::of(rows.bias);
+      row.weight = Run::of(rows.class_weight);
+      row.probability = Run::of(rows.target_probability, r);
+      row.target = target ? target[r] : -1;
+      row.C = C;
+      row.smoothing = rows.label_smoothing;
+      row.logit_scale = rows.logit_scale;
+      row.softcap = rows.softcap;
+
+      const RowSums<W> sums = ReadRow(row, entropy != nullptr);
+      if (loss) loss[r] = Loss(row, sums, scale, z_scale);
+      if (lse) lse[r] = sums.lse();
+      if (target_logprob) target_logprob[r] = sums.log_p(sums.z_target);
+      if (entropy) entropy[r] = sums.log_sum() - sums.exp_dot / sums.exp_sum();
+      if (correct) correct[r] = sums.first_largest == row.target;
+      if (rows.target_gradient.defined())
+        WriteTargetGradient(row, sums, scale, write_row(rows.target_gradient, r));
+      if (rows.gradient.defined()) WriteGradient(row, sums, scale, z_scale, write_row(rows.gradient, r));
     }
   });
 }
 
-// Logits and gradient are in the input's own type T, or in f32 where that is f16 or bf16.
 void CrossEntropyAnyType(const CrossEntropyRows& rows) {
-  const DType L = rows.logits.dtype();
-  DType T = L;
-  for (const Tensor& x : {rows.bias, rows.class_weight, rows.target_probability}) {
-    if (x.defined()) T = x.dtype();
-  }
-  const DType G = rows.gradient.defined() ? rows.gradient.dtype() : L;
-  const auto is = [&](DType l, DType t, DType g) { return L == l && T == t && G == g; };
-  if (is(DType::f64, DType::f64, DType::f64)) return CrossEntropy<double, double, double>(rows);
-  if (is(DType::f32, DType::f32, DType::f32)) return CrossEntropy<float, float, float>(rows);
-  fail<TypeError>("[cross_entropy] logits of {} with tensors of {} and a gradient of {}", L, T, G);
+  rows.logits.dtype() == DType::f64 ? CrossEntropy<double>(rows) : CrossEntropy<float>(rows);
 }
 
 }  // namespace tapehead::HWY_NAMESPACE

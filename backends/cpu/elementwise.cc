@@ -239,6 +239,22 @@ void CpuBackend::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& y) 
   }
 }
 
+void CpuBackend::scale(const Tensor& factor, Tensor& y) {
+  const double f = visit_floating(factor.dtype(), "scale", [&]<class T>(std::type_identity<T>) {
+    return static_cast<double>(static_cast<wide_t<T>>(*factor.data<T>()));
+  });
+  if (f == 1) return;
+  if (f == 0) return fill(y, 0);
+  visit_floating(y.dtype(), "scale", [&]<class T>(std::type_identity<T>) {
+    using W = wide_t<T>;
+    T* out = y.mutable_data<T>();
+    parallel_for(y.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        out[i] = static_cast<T>(static_cast<W>(out[i]) * static_cast<W>(f));
+    });
+  });
+}
+
 void CpuBackend::dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) {
   const Tensor dense = x.contiguous();
   visit_floating(y.dtype(), "dropout", [&]<class T>(std::type_identity<T>) {

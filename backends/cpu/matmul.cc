@@ -54,23 +54,93 @@ static bool find_layout(const Tensor& x, Layout& layout) {
 }
 
 static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alpha, const double* pa,
-                 const double* pb, double beta, double* y) {
+                 const double* pb, double beta, double* y, blasint y_leading) {
   cblas_dgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, alpha, pa, a.leading, pb, b.leading, beta, y,
-              n);
+              y_leading);
 }
 
 static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alpha, const float* pa,
-                 const float* pb, double beta, float* y) {
+                 const float* pb, double beta, float* y, blasint y_leading) {
   cblas_sgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, static_cast<float>(alpha), pa, a.leading, pb,
-              b.leading, static_cast<float>(beta), y, n);
+              b.leading, static_cast<float>(beta), y, y_leading);
+}
+
+// ---- 16-bit operands. OpenBLAS has no product for them: panels are widened to f32, in which products of
+// 16-bit numbers are exact, and multiplied there.
+
+// At most 512 rows or columns at a time: three panels of 2 MiB stay in a thread's workspace, and widening one
+// is little beside multiplying it.
+constexpr int64_t kPanel = 512;
+constexpr int64_t kDepth = 1024;
+
+// Memory of this thread for panel `which`, as a matrix stored in x's order. Not counted: a library's kind of
+// workspace.
+static Tensor workspace(int which, const Tensor& x) {
+  static thread_local std::shared_ptr<Storage> panels[3];
+  if (!panels[which]) {
+    const auto bytes = static_cast<int64_t>(sizeof(float)) * kPanel * kDepth;
+    std::shared_ptr<void> memory(std::aligned_alloc(64, static_cast<size_t>(bytes)), std::free);
+    check<SystemError>(memory != nullptr, "out of memory: {} bytes for a product's workspace", bytes);
+    panels[which] = std::make_shared<Storage>(memory, memory.get(), bytes);
+  }
+  const int64_t rows = x.size(0), columns = x.size(1);
+  const bool by_columns = x.strides()[0] == 1 && columns > 1;
+  return Tensor::over(panels[which], {}, DType::f32)
+      .alias(x.shape(), by_columns ? Strides{1, rows} : Strides{columns, 1}, 0);
+}
+
+static Tensor block(const Tensor& x, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  return x.alias({rows, columns}, x.strides(), x.offset() + row * x.strides()[0] + column * x.strides()[1]);
+}
+
+// x as f32: itself, or its panel.
+static Tensor widened(CpuBackend& backend, int which, const Tensor& x) {
+  if (x.dtype() == DType::f32) return x;
+  Tensor panel = workspace(which, x);
+  if (panel.strides()[0] == 1 && x.size(1) > 1) {  // copied along memory
+    Tensor flipped = panel.alias({x.size(1), x.size(0)}, {panel.strides()[1], panel.strides()[0]}, 0);
+    backend.copy(x.alias({x.size(1), x.size(0)}, {x.strides()[1], x.strides()[0]}, x.offset()), flipped);
+  } else {
+    backend.copy(x, panel);
+  }
+  return panel;
+}
+
+// a (M, K), b (K, N), y (M, N), each f32, f16 or bf16.
+static void matmul_by_panels(CpuBackend& backend, double alpha, const Tensor& a, const Tensor& b, double beta,
+                             const Tensor& y) {
+  const int64_t M = y.size(0), N = y.size(1), K = a.size(1);
+  for (int64_t m = 0; m < M; m += kPanel) {
+    const int64_t rows = std::min(kPanel, M - m);
+    for (int64_t n = 0; n < N; n += kPanel) {
+      const int64_t columns = std::min(kPanel, N - n);
+      Tensor target = block(y, m, rows, n, columns);
+      Tensor sum = target.dtype() == DType::f32 ? target : workspace(2, target);
+      if (beta != 0 && !sum.is_same(target)) backend.copy(target, sum);
+      for (int64_t k = 0; k < std::max<int64_t>(K, 1); k += kDepth) {
+        const int64_t depth = std::min(kDepth, K - k);
+        backend.matmul(alpha, widened(backend, 0, block(a, m, rows, k, depth)),
+                       widened(backend, 1, block(b, k, depth, n, columns)), k == 0 ? beta : 1, sum);
+      }
+      if (!sum.is_same(target)) backend.copy(sum, target);
+    }
+  }
 }
 
 void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
   if (y.numel() == 0) return;
-  if (is_half(y.dtype())) {  // OpenBLAS has no 16-bit product
-    Tensor wide = beta == 0 ? Tensor(y.shape()) : y.to(DType::f32);
-    matmul(alpha, a.to(DType::f32), b.to(DType::f32), beta, wide);
-    copy(wide, y);
+  if (is_half(y.dtype()) || is_half(a.dtype()) || is_half(b.dtype())) {
+    if (y.dim() == 2) return matmul_by_panels(*this, alpha, a, b, beta, y);
+    for (int64_t i = 0; i < y.size(0); ++i) {  // one matrix of the outermost batch dimension at a time
+      const auto at = [&](const Tensor& x) {
+        if (x.dim() < y.dim()) return x;
+        const int64_t step = x.size(0) == 1 ? 0 : x.strides()[0];
+        return x.alias(x.shape().without(0), Strides(x.strides().begin() + 1, x.strides().end()),
+                       x.offset() + i * step);
+      };
+      Tensor target = at(y);
+      matmul(alpha, at(a), at(b), beta, target);
+    }
     return;
   }
   Layout la, lb;
@@ -78,6 +148,7 @@ void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double b
   if (!find_layout(b, lb)) return matmul(alpha, a, b.clone(), beta, y);
 
   const blasint m = blas_int(y.size(-2)), n = blas_int(y.size(-1)), k = blas_int(a.size(-1));
+  const blasint y_leading = m == 1 ? n : blas_int(y.strides()[static_cast<size_t>(y.dim() - 2)]);
   const Shape batch(std::vector<int64_t>(y.shape().begin(), y.shape().end() - 2));
   const auto batch_strides = [&](const Tensor& x) {
     const Shape own(std::vector<int64_t>(x.shape().begin(), x.shape().end() - 2));
@@ -94,7 +165,7 @@ void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double b
           [&](const auto& at, int64_t count) {
             for (int64_t i = 0; i < count; ++i) {
               gemm(la, lb, m, n, k, alpha, pa + at[0] + i * steps[0], pb + at[1] + i * steps[1], beta,
-                   py + at[2] + i * steps[2]);
+                   py + at[2] + i * steps[2], y_leading);
             }
           },
           /*serial=*/true);  // each product is parallel inside

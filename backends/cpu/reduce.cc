@@ -134,30 +134,36 @@ void CpuBackend::sum(const Tensor& x, double scale, Tensor& y) {
   });
 }
 
-void CpuBackend::accumulate(const Tensor& x, Tensor& y) {
-  visit_floating(x.dtype(), "accumulate", [&]<class T>(std::type_identity<T>) {
-    T* out = y.mutable_data<T>();
-    if (x.shape() == y.shape()) {  // nothing is reduced
-      const T* in = x.data<T>();
-      const NdLoop<2> loop(x.shape(), {y.strides(), x.strides()});
-      const auto [sy, sx] = loop.steps();
-      loop.run([&, sy = sy, sx = sx](const auto& at, int64_t n) {
-        T* o = out + at[0];
-        const T* v = in + at[1];
-        const auto add = [](T a, T b) {
-          return static_cast<T>(static_cast<wide_t<T>>(a) + static_cast<wide_t<T>>(b));
-        };
-        if (sy == 1 && sx == 1) {
-          for (int64_t i = 0; i < n; ++i) o[i] = add(o[i], v[i]);
-        } else {
-          for (int64_t i = 0; i < n; ++i) o[i * sy] = add(o[i * sy], v[i * sx]);
-        }
-      });
-      return;
-    }
-    reduce_sum<T>(x, y, [=](int64_t at, double total) {
-      out[at] = static_cast<T>(static_cast<double>(static_cast<wide_t<T>>(out[at])) + total);
+// y += x, each of its own dtype.
+template <class X, class Y>
+static void accumulate_typed(const Tensor& x, Tensor& y) {
+  Y* out = y.mutable_data<Y>();
+  if (x.shape() != y.shape()) {
+    return reduce_sum<X>(x, y, [=](int64_t at, double total) {
+      out[at] = static_cast<Y>(static_cast<double>(static_cast<wide_t<Y>>(out[at])) + total);
     });
+  }
+  const X* in = x.data<X>();  // nothing is reduced
+  const NdLoop<2> loop(x.shape(), {y.strides(), x.strides()});
+  const auto [sy, sx] = loop.steps();
+  loop.run([&, sy = sy, sx = sx](const auto& at, int64_t n) {
+    Y* o = out + at[0];
+    const X* v = in + at[1];
+    const auto add = [](Y a, X b) {
+      return static_cast<Y>(static_cast<wide_t<Y>>(a) + static_cast<wide_t<X>>(b));
+    };
+    if (sy == 1 && sx == 1) {
+      for (int64_t i = 0; i < n; ++i) o[i] = add(o[i], v[i]);
+    } else {
+      for (int64_t i = 0; i < n; ++i) o[i * sy] = add(o[i * sy], v[i * sx]);
+    }
+  });
+}
+
+void CpuBackend::accumulate(const Tensor& x, Tensor& y) {
+  visit_floating(x.dtype(), "accumulate", [&]<class X>(std::type_identity<X>) {
+    visit_floating(y.dtype(), "accumulate",
+                   [&]<class Y>(std::type_identity<Y>) { accumulate_typed<X, Y>(x, y); });
   });
 }
 

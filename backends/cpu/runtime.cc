@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/nd_loop.h"
 
@@ -16,18 +17,26 @@ CpuBackend& cpu_backend() {
 
 void* CpuBackend::allocate(int64_t bytes) {
   constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector
-  void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment));
+  void* memory =
+      std::aligned_alloc(kAlignment, static_cast<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment));
   if (!memory) {
-    fail<SystemError>("out of memory: {} bytes were wanted on the cpu, {} are live there", bytes, memory_stats({}).live_bytes);
+    fail<SystemError>("out of memory: {} bytes were wanted on the cpu, {} are live there", bytes,
+                      memory_stats({}).live_bytes);
   }
   return memory;
 }
 
-void CpuBackend::deallocate(void* memory, int64_t) noexcept { std::free(memory); }
+void CpuBackend::deallocate(void* memory, int64_t) noexcept {
+  std::free(memory);
+}
 
-void CpuBackend::copy_from_host(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+void CpuBackend::copy_from_host(void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
 
-void CpuBackend::copy_to_host(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+void CpuBackend::copy_to_host(void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
 
 void CpuBackend::fill(Tensor& y, double value) {
   visit_dtype(y.dtype(), [&]<class T>(std::type_identity<T>) {
@@ -45,18 +54,6 @@ void CpuBackend::fill(Tensor& y, double value) {
   });
 }
 
-// From any dtype to any: floating ones by way of float, or of double where either side is wider.
-template <class To, class From>
-static To convert(From x) {
-  if constexpr (std::is_same_v<To, From>) {
-    return x;
-  } else if constexpr (std::is_integral_v<From> && sizeof(To) == 2) {
-    return static_cast<To>(static_cast<double>(x));
-  } else {
-    return static_cast<To>(static_cast<wide_t<From>>(x));
-  }
-}
-
 void CpuBackend::copy(const Tensor& x, Tensor& y) {
   const NdLoop<2> loop(y.shape(), {y.strides(), broadcast_strides(x.shape(), x.strides(), y.shape())});
   const auto [sy, sx] = loop.steps();
@@ -68,7 +65,7 @@ void CpuBackend::copy(const Tensor& x, Tensor& y) {
         To* out = to + at[0];
         const From* in = from + at[1];
         if (sy == 1 && sx == 1) {
-          for (int64_t i = 0; i < n; ++i) out[i] = convert<To>(in[i]);
+          convert_run(x.dtype(), in, y.dtype(), out, n);
         } else {
           for (int64_t i = 0; i < n; ++i) out[i * sy] = convert<To>(in[i * sx]);
         }
@@ -86,7 +83,8 @@ bool CpuBackend::all_finite(const Tensor& x) {
     bool finite = true;
     loop.run(
         [&](const auto& at, int64_t n) {
-          for (int64_t i = 0; i < n; ++i) finite &= std::isfinite(static_cast<wide_t<T>>(in[at[0] + i * step]));
+          for (int64_t i = 0; i < n; ++i)
+            finite &= std::isfinite(static_cast<wide_t<T>>(in[at[0] + i * step]));
         },
         /*serial=*/true);
     return finite;

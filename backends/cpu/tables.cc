@@ -1,6 +1,7 @@
 // Rows of tables: ids checked, rows gathered, rows added to.
 #include <cstring>
 
+#include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/parallel.h"
 
@@ -26,6 +27,22 @@ void CpuBackend::gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) 
     parallel_for(ids.numel(), std::max<int64_t>(1, kGrain / features), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         std::memcpy(to + r * bytes, from + id[r] * stride * size_of(y.dtype()), static_cast<size_t>(bytes));
+      }
+    });
+  });
+}
+
+void CpuBackend::scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table) {
+  if (x.numel() == 0) return;
+  const int64_t features = x.size(1), from_bytes = features * size_of(x.dtype()),
+                to_bytes = features * size_of(table.dtype());
+  const char* in = static_cast<const char*>(x.raw_data());
+  char* out = static_cast<char*>(table.mutable_raw_data());
+  visit_index(ids.dtype(), "scatter_rows", [&]<class I>(std::type_identity<I>) {
+    const I* id = ids.data<I>();
+    parallel_for(x.size(0), std::max<int64_t>(1, kGrain / features), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        convert_run(x.dtype(), in + r * from_bytes, table.dtype(), out + id[r] * to_bytes, features);
       }
     });
   });

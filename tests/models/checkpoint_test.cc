@@ -71,7 +71,12 @@ TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
                   .clip_norm = 0.6,
                   .eval_interval = 95,
                   .save_interval = 96,
-                  .head_chunk_rows = 97,
+                  .head = {.chunking_method = "auto",
+                           .batch_chunk_size = 97,
+                           .acc_policy = "compact",
+                           .recompute = true,
+                           .label_smoothing = 0.125,
+                           .z_loss = 0.25},
                   .seed = ~uint64_t{0},
                   .tokenizer = "a \"folder\"/größe"};
   state.step = 98;

@@ -74,7 +74,7 @@ TEST_F(TrainerTest, EvaluationWeighsEveryTargetOnceWhateverTheBatch) {
   const double mean = model.loss(all.ids, all.targets, LinearCrossEntropyArgs()).item();
   EXPECT_NEAR(one.loss, mean, 1e-6 * mean);
   for (const int64_t rows : {2, 7, 100}) {
-    const Evaluation other = evaluate(model, held_out(), rows, 3);
+    const Evaluation other = evaluate(model, held_out(), rows, {.batch_chunk_size = 3});
     EXPECT_EQ(other.tokens, 59);
     EXPECT_NEAR(other.loss, one.loss, 1e-6 * one.loss);
   }
@@ -164,7 +164,7 @@ TEST_F(TrainerTest, HeadMemoryIsCountedAgainstTheFullLogits) {
   TrainConfig config = tiny_config();
   config.model.vocab_size = 4000;
   config.batch_size = 64;
-  config.head_chunk_rows = 8;
+  config.head.batch_chunk_size = 8;
   Trainer trainer(config, training());
   trainer.step();
   const HeadMemory first = trainer.head_memory();

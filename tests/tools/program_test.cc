@@ -1,73 +1,20 @@
 // The program as a whole, run as people run it: what it makes, how it stops, and what it says of bad input.
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <pty.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <thread>
-#include <vector>
+#include "tapehead/tests/tools/program_fixture.h"
 
+namespace tapehead::testing_program {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr const char* kProgram = "tools/tapehead";
-
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write_file(const fs::path& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
-int64_t count_lines(const std::string& text) {
-  return std::count(text.begin(), text.end(), '\n');
-}
-
-using Args = std::vector<std::string>;
-
-Args operator+(Args a, const Args& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-struct Result {
-  int status = -1;  // of exit, or 128 + the signal, as a shell has it
-  std::string out, err;
-};
-
-/// What the program meets outside its arguments.
-struct Surroundings {
-  rlim_t file_bytes = RLIM_INFINITY;  // the largest file that it may write: a full disk
-  std::string stdin_text = {};
-  std::string stdout_path = {};  // empty: a file of its own
-};
-
-class Program : public testing::Test {
+class Program : public ProgramTest {
  protected:
   void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
+    ProgramTest::SetUp();
     std::string text;
     for (int i = 0; i < 400; ++i)
       text += fmt::format("line {} tells of {} apples and of {} pears\n", i, i * i % 37, i % 11);
     write_file(folder_ / "text.txt", text);
   }
-
-  std::string path(const std::string& name) const { return folder_ / name; }
 
   /// Begins a new run of a model so small that its steps take no time.
   Args train(const Args& more = {}) const { return train_on(path("text.txt"), more); }
@@ -77,53 +24,6 @@ class Program : public testing::Test {
            more;
   }
   const Args kTiny = {"--vocab-size", "300", "--context", "16", "--batch-size", "4", "--steps", "4"};
-
-  pid_t start(const Args& args, const Surroundings& around = {}) {
-    write_file(folder_ / "stdin", around.stdin_text);
-    const pid_t child = fork();
-    if (child == 0) {
-      const auto redirect = [](const std::string& to, int flags, int descriptor) {
-        dup2(open(to.c_str(), flags, 0600), descriptor);
-      };
-      redirect(path("stdin"), O_RDONLY, STDIN_FILENO);
-      redirect(around.stdout_path.empty() ? path("stdout") : around.stdout_path, O_WRONLY | O_CREAT | O_TRUNC,
-               STDOUT_FILENO);
-      redirect(path("stderr"), O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
-      const rlimit limit = {around.file_bytes, around.file_bytes};
-      setrlimit(RLIMIT_FSIZE, &limit);
-      exec(args);
-    }
-    return child;
-  }
-
-  /// Until a file of the test holds `text`, or the child has ended.
-  void wait_for(pid_t child, const std::string& file, const std::string& text) const {
-    siginfo_t ended = {};
-    while (read_file(path(file)).find(text) == std::string::npos) {
-      waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
-      ASSERT_EQ(ended.si_pid, 0) << "the program ended first: " << read_file(path("stderr"));
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-  }
-
-  Result finish(pid_t child) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(path("stdout")),
-            read_file(path("stderr"))};
-  }
-
-  Result run(const Args& args, const Surroundings& around = {}) { return finish(start(args, around)); }
-
-  /// Expects an end with `status`, and one line that begins with the error's type and holds `part`.
-  void expect_error(const Args& args, int status, const std::string& type, const std::string& part,
-                    const Surroundings& around = {}) {
-    const Result result = run(args, around);
-    EXPECT_EQ(result.status, status) << result.err;
-    EXPECT_TRUE(result.err.starts_with("error: " + type + ": ")) << result.err;
-    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
-    EXPECT_EQ(count_lines(result.err), 1) << result.err;
-  }
 
   /// Names in the run's folder that are none of a run's.
   Args strangers() const {
@@ -137,16 +37,6 @@ class Program : public testing::Test {
     }
     return found;
   }
-
-  [[noreturn]] static void exec(const Args& args) {
-    std::vector<char*> argv = {const_cast<char*>(kProgram)};
-    for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
-    argv.push_back(nullptr);
-    execv(kProgram, argv.data());
-    _exit(127);
-  }
-
-  fs::path folder_;
 };
 
 // ---- What it makes
@@ -441,3 +331,4 @@ TEST_F(Program, RefusesACheckpointOfAnotherShape) {
 }
 
 }  // namespace
+}  // namespace tapehead::testing_program

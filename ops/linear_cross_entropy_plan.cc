@@ -1,0 +1,170 @@
+#include "tapehead/ops/linear_cross_entropy_plan.h"
+
+#include <algorithm>
+
+namespace tapehead {
+
+std::string_view name(Lifetime lifetime, bool in_backward) {
+  switch (lifetime) {
+    case Lifetime::chunk:
+      return "chunk";
+    case Lifetime::pass:
+      return in_backward ? "backward" : "forward";
+    case Lifetime::until_backward:
+      return "until backward";
+    case Lifetime::result:
+      return "result";
+  }
+  return "";
+}
+
+Tensor PassPlan::allocate(std::string_view name, Device device) const {
+  const auto found =
+      std::find_if(buffers.begin(), buffers.end(), [&](const PlannedBuffer& b) { return b.name == name; });
+  return found == buffers.end() ? Tensor() : Tensor(found->shape, found->dtype, device);
+}
+
+int64_t PassPlan::bytes(Lifetime lifetime) const {
+  int64_t total = 0;
+  for (const PlannedBuffer& b : buffers) total += b.lifetime == lifetime ? b.bytes() : 0;
+  return total;
+}
+
+namespace {
+
+// Adds buffers that are wanted, and counts them.
+struct Builder {
+  PassPlan& pass;
+  int64_t bytes = 0;
+
+  void add(bool wanted, std::string name, DType dtype, Shape shape, Lifetime lifetime) {
+    if (!wanted) return;
+    pass.buffers.push_back({std::move(name), dtype, std::move(shape), lifetime});
+    bytes += pass.buffers.back().bytes();
+  }
+};
+
+// What the row pass reads of n rows; what it tells of them.
+void add_rows(Builder& b, int64_t n, bool ids, bool probabilities, bool z_loss) {
+  b.add(!probabilities, "row targets", DType::i64, {n}, Lifetime::pass);
+  b.add(true, "row scales", DType::f64, {n}, Lifetime::pass);
+  b.add(z_loss, "row z-loss scales", DType::f64, {n}, Lifetime::pass);
+  b.add(ids, "row numbers", DType::i64, {n}, Lifetime::pass);
+}
+
+void add_outputs(Builder& b, int64_t n, bool probabilities, bool stats) {
+  b.add(true, "row losses", DType::f64, {n}, Lifetime::pass);
+  b.add(stats, "row lse", DType::f64, {n}, Lifetime::pass);
+  b.add(stats && !probabilities, "row target log-probabilities", DType::f64, {n}, Lifetime::pass);
+  b.add(stats, "row entropies", DType::f64, {n}, Lifetime::pass);
+  b.add(stats && !probabilities, "row hits", DType::i64, {n}, Lifetime::pass);
+}
+
+void add_results(Builder& b, const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args) {
+  const Shape rows = {p.N};
+  const DType wide = p.dtype == DType::f64 ? DType::f64 : DType::f32;
+  b.add(true, "loss", args.loss_dtype.value_or(p.dtype), args.reduction == Reduction::none ? rows : Shape(),
+        Lifetime::result);
+  b.add(args.stats, "lse", wide, rows, Lifetime::result);
+  b.add(args.stats, "entropy", wide, rows, Lifetime::result);
+  b.add(args.stats && !p.probabilities, "target log-probability", wide, rows, Lifetime::result);
+  b.add(args.stats && !p.probabilities, "correct", DType::i64, rows, Lifetime::result);
+}
+
+// The buffers of the chunk loop over n rows. The gradients themselves live as long as `lifetime` says.
+void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p,
+                    const ResolvedLinearCrossEntropyOptions& options, int64_t n, bool gradients,
+                    Lifetime lifetime) {
+  const DType T = p.dtype, A = options.acc_dtype;
+  const bool wide = A != T, ignored = n < p.N;
+  const int64_t B = std::min(options.batch_chunk_size, std::max<int64_t>(n, 1));
+  const bool input = gradients && p.input_grad, weight = gradients && p.weight_grad,
+             bias = gradients && p.bias && p.bias_grad;
+  const bool wide_rows = wide && options.acc_policy == AccPolicy::accurate;
+
+  b.add(input, "input gradient", T, {p.N, p.F}, lifetime);
+  b.add(weight, "weight gradient", T, {p.C, p.F}, lifetime);
+  b.add(bias, "bias gradient", T, {p.C}, lifetime);
+  b.add(weight && wide && options.acc_policy != AccPolicy::compact, "weight gradient sums", A, {p.C, p.F},
+        Lifetime::pass);
+  b.add(bias && wide, "bias gradient sums", A, {p.C}, Lifetime::pass);
+  b.add(true, "logits", A, {B, p.C}, Lifetime::chunk);
+  b.add(ignored, "input rows", T, {B, p.F}, Lifetime::chunk);
+  b.add(ignored && p.probabilities, "probability rows", T, {B, p.C}, Lifetime::chunk);
+  b.add(input && (ignored || wide_rows), "input gradient rows", wide_rows ? A : T, {B, p.F}, Lifetime::chunk);
+}
+
+PathPlan plan_reference(const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args) {
+  const bool z_loss = args.z_loss > 0;
+  PathPlan plan;
+  Builder f{plan.forward};
+  f.add(true, "logits", p.dtype, {p.N, p.C}, p.any_grad() ? Lifetime::until_backward : Lifetime::pass);
+  add_outputs(f, p.N, p.probabilities, args.stats);
+  add_rows(f, p.N, false, p.probabilities, z_loss);
+  add_results(f, p, args);
+  plan.forward.peak_bytes = f.bytes;
+
+  if (!p.any_grad()) return plan;
+  Builder g{plan.backward};
+  add_rows(g, p.N, false, p.probabilities, z_loss);
+  g.add(true, "logits gradient", p.dtype, {p.N, p.C}, Lifetime::pass);
+  g.add(p.input_grad, "input gradient", p.dtype, {p.N, p.F}, Lifetime::result);
+  g.add(p.weight_grad, "weight gradient", p.dtype, {p.C, p.F}, Lifetime::result);
+  g.add(p.bias && p.bias_grad, "bias gradient", p.dtype, {p.C}, Lifetime::result);
+  // The logits are freed once their gradient is there, before the products.
+  const int64_t logits = p.N * p.C * size_of(p.dtype);
+  plan.backward.peak_bytes =
+      plan.forward.bytes(Lifetime::result) + logits +
+      std::max(plan.backward.bytes(Lifetime::pass), plan.backward.bytes(Lifetime::result));
+  return plan;
+}
+
+}  // namespace
+
+PathPlan plan_chunked(const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args,
+                      const ResolvedLinearCrossEntropyOptions& options) {
+  const int64_t n = p.N - p.ignored_rows;
+  const bool z_loss = args.z_loss > 0, recompute = options.recompute || args.reduction == Reduction::none;
+  PathPlan plan;
+  Builder f{plan.forward};
+  add_outputs(f, n, p.probabilities, args.stats);
+  const int64_t outputs = f.bytes;
+  add_rows(f, n, n < p.N, p.probabilities, z_loss);
+  add_chunk_loop(f, p, options, n, p.any_grad() && !recompute, Lifetime::until_backward);
+  const int64_t kept = plan.forward.bytes(Lifetime::until_backward), loop = f.bytes - outputs - kept;
+  add_results(f, p, args);
+  // What the loop used is free again when the results are made.
+  const int64_t results = plan.forward.bytes(Lifetime::result);
+  plan.forward.peak_bytes = kept + outputs + std::max(loop, results);
+
+  if (!p.any_grad()) return plan;
+  Builder g{plan.backward};
+  if (recompute) {
+    add_rows(g, n, n < p.N, p.probabilities, z_loss);
+    add_chunk_loop(g, p, options, n, true, Lifetime::result);
+  } else if (options.allow_retain_graph) {
+    g.add(p.input_grad, "input gradient", p.dtype, {p.N, p.F}, Lifetime::result);
+    g.add(p.weight_grad, "weight gradient", p.dtype, {p.C, p.F}, Lifetime::result);
+    g.add(p.bias && p.bias_grad, "bias gradient", p.dtype, {p.C}, Lifetime::result);
+  }
+  plan.backward.peak_bytes = kept + results + g.bytes;
+  return plan;
+}
+
+LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropyProblem& p,
+                                                 const LinearCrossEntropyArgs& args) {
+  check<ValueError>(p.ignored_rows >= 0 && p.ignored_rows <= p.N,
+                    "[plan_linear_cross_entropy] {} ignored rows of {}", p.ignored_rows, p.N);
+  LinearCrossEntropyPlan plan;
+  plan.options = args.options.value_or(LinearCrossEntropyOptions())
+                     .resolve(p.N, p.F, p.C, p.dtype, p.device, p.probabilities);
+  for (int64_t left = p.N - p.ignored_rows; left > 0; left -= plan.chunks.back()) {
+    plan.chunks.push_back(std::min(left, plan.options.batch_chunk_size));
+  }
+  plan.chunked = plan_chunked(p, args, plan.options);
+  plan.reference = plan_reference(p, args);
+  plan.chunking_pays = p.N >= p.F && p.C > p.F;
+  return plan;
+}
+
+}  // namespace tapehead

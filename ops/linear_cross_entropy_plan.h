@@ -1,0 +1,81 @@
+// What a call of linear_cross_entropy will allocate, from its shapes alone. The op takes its buffers from
+// this plan, so that the plan is exact: tests hold it equal, to the byte, to what the allocator counts.
+//
+// Shape letters: N rows, n rows that count, F in_features, C classes, B rows in one chunk.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tapehead/ops/linear_cross_entropy.h"
+
+namespace tapehead {
+
+/// How long a buffer lives.
+enum class Lifetime : uint8_t {
+  chunk,           ///< while chunks go through: one buffer, used again by each
+  pass,            ///< until the pass over all rows, forward or backward, ends
+  until_backward,  ///< from forward until backward hands it on or is done with it
+  result,          ///< it belongs to the caller
+};
+
+/// "chunk", "forward", "until backward", "result"; a pass of backward is "backward".
+std::string_view name(Lifetime lifetime, bool in_backward = false);
+
+struct PlannedBuffer {
+  std::string name;
+  DType dtype;
+  Shape shape;
+  Lifetime lifetime;
+
+  int64_t bytes() const { return shape.numel() * size_of(dtype); }
+};
+
+/// The buffers of one pass, in the order in which they are allocated.
+struct PassPlan {
+  std::vector<PlannedBuffer> buffers;
+  int64_t peak_bytes =
+      0;  ///< the most that is live at once beyond the arguments; backward's counts what forward left
+
+  /// The buffer of this name, uninitialised; undefined if the plan has none.
+  Tensor allocate(std::string_view name, Device device) const;
+  int64_t bytes(Lifetime lifetime) const;
+};
+
+/// What one path allocates.
+struct PathPlan {
+  PassPlan forward, backward;
+};
+
+/// The sizes of a call and what it asks for; all that a plan depends on besides the arguments' numbers.
+struct LinearCrossEntropyProblem {
+  int64_t N = 0, F = 0, C = 0;
+  DType dtype = DType::f32;
+  Device device = {};
+  bool probabilities = false;  ///< targets are class probabilities
+  bool bias = false;
+  bool input_grad = true, weight_grad = true,
+       bias_grad = true;     ///< which gradients are wanted; none under no_grad
+  int64_t ignored_rows = 0;  ///< rows with target ignore_index or token weight 0
+
+  bool any_grad() const { return input_grad || weight_grad || (bias && bias_grad); }
+};
+
+struct LinearCrossEntropyPlan {
+  ResolvedLinearCrossEntropyOptions options;
+  std::vector<int64_t> chunks;  ///< rows of each, in order; ignored rows are in none
+  PathPlan chunked;             ///< with these options, or the default ones where the arguments have none
+  PathPlan reference;           ///< the whole logits
+  bool chunking_pays = false;   ///< N >= F and C > F: below that the reference path is cheaper
+};
+
+/// The plan for dense arguments of a two-dimensional weight. Of `args`, tensors are not read. Memory that
+/// libraries take for themselves (OpenBLAS's packing buffers) is not in it. Throws what resolve() does.
+LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropyProblem& problem,
+                                                 const LinearCrossEntropyArgs& args);
+
+/// The chunked path alone, for options that are resolved: what the op itself asks for.
+PathPlan plan_chunked(const LinearCrossEntropyProblem& problem, const CrossEntropyArgs& args,
+                      const ResolvedLinearCrossEntropyOptions& options);
+
+}  // namespace tapehead

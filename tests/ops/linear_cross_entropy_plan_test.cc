@@ -1,0 +1,174 @@
+#include "tapehead/ops/linear_cross_entropy_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "tapehead/core/memory.h"
+#include "tapehead/tests/testing.h"
+
+namespace tapehead {
+namespace {
+
+using Options = LinearCrossEntropyOptions;
+
+struct Case {
+  LinearCrossEntropyProblem problem;
+  LinearCrossEntropyArgs args;
+
+  std::string describe() const {
+    const auto& p = problem;
+    std::string text = fmt::format(
+        "N={} F={} C={} {} probabilities={} bias={} grads={}{}{} ignored={} {} z_loss={} stats={}", p.N, p.F,
+        p.C, p.dtype, p.probabilities, p.bias, p.input_grad, p.weight_grad, p.bias_grad, p.ignored_rows,
+        name(args.reduction), args.z_loss, args.stats != nullptr);
+    if (!args.options) return text + " reference";
+    const auto& f = args.options->fields();
+    return text + fmt::format(" rows={} policy={} acc={} retain={} recompute={}",
+                              f.batch_chunk_size.value_or(0), f.acc_policy,
+                              f.acc_dtype ? name(*f.acc_dtype) : "-", f.allow_retain_graph, f.recompute);
+  }
+};
+
+// Runs the call and holds what the allocator counted against the plan.
+void expect_exact(const Case& c, int& compared) {
+  SCOPED_TRACE(c.describe());
+  const LinearCrossEntropyProblem& p = c.problem;
+  const Device device;
+  Tensor input = random_tensor({p.N, p.F}, 1, 1, p.dtype), weight = random_tensor({p.C, p.F}, 2, 1, p.dtype);
+  Tensor target = p.probabilities ? random_tensor({p.N, p.C}, 3, 1, p.dtype)
+                                  : random_indices({p.N}, static_cast<uint64_t>(p.C), 4);
+  LinearCrossEntropyArgs args = c.args;
+  if (p.bias) args.bias = random_tensor({p.C}, 5, 1, p.dtype);
+  if (p.ignored_rows > 0) {
+    if (p.probabilities) {
+      args.token_weight = Tensor::full({p.N}, 1);
+      Tensor(args.token_weight.alias({p.ignored_rows}, {1}, 0)).fill(0);
+    } else {
+      Tensor(target.alias({p.ignored_rows}, {1}, p.N - p.ignored_rows)).fill(-100);
+    }
+  }
+  input.set_requires_grad(p.input_grad);
+  weight.set_requires_grad(p.weight_grad);
+  if (p.bias) args.bias.set_requires_grad(p.bias_grad);
+  const bool none = args.reduction == Reduction::none;
+  const Tensor upstream = Tensor::full(none ? Shape{p.N} : Shape(), 0.5, args.loss_dtype.value_or(p.dtype));
+
+  const LinearCrossEntropyPlan plan = plan_linear_cross_entropy(p, args);
+  const PathPlan& path = args.options ? plan.chunked : plan.reference;
+  const int64_t before = memory_stats(device).live_bytes;
+  const auto peak = [&] { return memory_stats(device).peak_bytes - before; };
+  CrossEntropyStats stats;
+  if (args.stats) args.stats = &stats;
+  reset_peak(device);
+  const Tensor loss = linear_cross_entropy(input, weight, target, args);
+  EXPECT_EQ(peak(), path.forward.peak_bytes);
+  EXPECT_EQ(memory_stats(device).live_bytes - before,
+            path.forward.bytes(Lifetime::until_backward) + path.forward.bytes(Lifetime::result));
+  if (p.any_grad()) {
+    reset_peak(device);
+    const int64_t allocations = memory_stats(device).allocations;
+    backward(loss, upstream);
+    EXPECT_EQ(peak(), path.backward.peak_bytes);
+    if (path.backward.buffers.empty()) {
+      EXPECT_EQ(memory_stats(device).allocations, allocations);
+    }
+  }
+  ++compared;
+}
+
+TEST(LinearCrossEntropyPlan, EqualsTheAllocatorToTheByte) {
+  Generator random{.seed = 7};
+  const auto pick = [&](auto... values) {
+    const std::common_type_t<decltype(values)...> list[] = {values...};
+    return list[random.below(sizeof...(values))];
+  };
+  const auto pick64 = [&](auto... values) { return pick(static_cast<int64_t>(values)...); };
+  CrossEntropyStats wanted;
+  int compared = 0;
+  for (int i = 0; i < 700; ++i) {
+    Case c;
+    LinearCrossEntropyProblem& p = c.problem;
+    p.N = pick64(1, 5, 16, 37);
+    p.F = pick64(1, 8, 24);
+    p.C = pick64(1, 3, 50, 129);
+    p.dtype = pick(DType::f64, DType::f32, DType::f16, DType::bf16);
+    p.probabilities = random.below(4) == 0;
+    p.bias = random.below(2) == 0;
+    p.input_grad = random.below(4) != 0;
+    p.weight_grad = random.below(4) != 0;
+    p.bias_grad = p.bias && random.below(4) != 0;
+    p.ignored_rows = pick64(0, 0, 1, p.N);
+    c.args.reduction = pick(Reduction::mean, Reduction::sum, Reduction::none);
+    c.args.z_loss = pick(0.0, 1e-3);
+    if (random.below(3) == 0) c.args.loss_dtype = DType::f32;
+    if (random.below(3) == 0) c.args.stats = &wanted;
+    if (random.below(4) != 0) {
+      Options::Fields f;
+      f.batch_chunk_size = pick64(1, 4, 16, 100);
+      f.acc_policy = pick("auto", "accurate", "balanced", "compact");
+      if (random.below(2) == 0) f.acc_dtype = is_half(p.dtype) ? DType::f32 : p.dtype;
+      f.allow_retain_graph = random.below(3) == 0;
+      f.recompute = random.below(3) == 0;
+      c.args.options = Options(f);
+    }
+    expect_exact(c, compared);
+    if (HasFailure()) break;
+  }
+  EXPECT_EQ(compared, 700);
+}
+
+TEST(LinearCrossEntropyPlan, NamesBuffersChunksAndAdvice) {
+  LinearCrossEntropyArgs args;
+  args.options = Options({.batch_chunk_size = 64});
+  const LinearCrossEntropyPlan plan =
+      plan_linear_cross_entropy({.N = 1000, .F = 256, .C = 8192, .ignored_rows = 100}, args);
+  EXPECT_EQ(plan.chunks.size(), 15u);
+  EXPECT_EQ(plan.chunks.back(), 4);
+  EXPECT_TRUE(plan.chunking_pays);
+  const Tensor logits = plan.chunked.forward.allocate("logits", {});
+  EXPECT_EQ(logits.shape(), Shape({64, 8192}));
+  EXPECT_FALSE(plan.chunked.forward.allocate("no such buffer", {}).defined());
+  EXPECT_FALSE(plan_linear_cross_entropy({.N = 10, .F = 256, .C = 100}, args).chunking_pays);
+  EXPECT_LT(plan.chunked.forward.peak_bytes, plan.reference.forward.peak_bytes);
+}
+
+// The cap of "auto" keeps the chunked peak under the reference path's, also where F >= C, but for a few
+// numbers a row.
+TEST(LinearCrossEntropyPlan, AutoNeverCostsMemory) {
+  for (int64_t N : {8, 100, 1024}) {
+    for (int64_t F : {4, 64, 1024}) {
+      for (int64_t C : {4, 64, 1024, 50000}) {
+        LinearCrossEntropyArgs args;
+        args.options = Options();
+        const LinearCrossEntropyPlan plan = plan_linear_cross_entropy({.N = N, .F = F, .C = C}, args);
+        const auto peak = [](const PathPlan& p) {
+          return std::max(p.forward.peak_bytes, p.backward.peak_bytes);
+        };
+        EXPECT_LE(peak(plan.chunked), peak(plan.reference) + 24 * N) << N << " " << F << " " << C;
+      }
+    }
+  }
+}
+
+TEST(LinearCrossEntropyPlan, BudgetHoldsAndIsUsed) {
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    for (int64_t megabytes : {1, 16, 256}) {
+      LinearCrossEntropyProblem p = {.N = 8192, .F = 2304, .C = 256000, .dtype = dtype, .bias = true};
+      LinearCrossEntropyArgs args;
+      args.options = Options({.chunking_method = fmt::format("budget:{}MiB", megabytes),
+                              .acc_policy = "compact",
+                              .acc_dtype = is_half(dtype) ? DType::f32 : dtype});
+      const LinearCrossEntropyPlan plan = plan_linear_cross_entropy(p, args);
+      const int64_t rows = plan.options.batch_chunk_size;
+      const int64_t transient =
+          plan.chunked.forward.bytes(Lifetime::chunk) + plan.chunked.forward.bytes(Lifetime::pass);
+      if (rows > 1) {
+        EXPECT_LE(transient, megabytes << 20);
+      }
+      EXPECT_GT(transient * 4,
+                std::min<int64_t>(megabytes << 20, rows * 256000 * 4));  // within two doublings
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tapehead

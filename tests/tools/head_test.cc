@@ -1,0 +1,184 @@
+// `tapehead head` and `tapehead plan`, run as people run them.
+#include <nlohmann/json.hpp>
+
+#include "tapehead/core/safetensors.h"
+#include "tapehead/ops/linear_cross_entropy.h"
+#include "tapehead/tests/testing.h"
+#include "tapehead/tests/tools/program_fixture.h"
+
+namespace tapehead::testing_program {
+namespace {
+
+using nlohmann::json;
+
+class Head : public ProgramTest {
+ protected:
+  using Tensors = std::vector<std::pair<std::string, Tensor>>;
+
+  const Tensor input_ = random_tensor({20, 6}, 1, 1, DType::f32),
+               weight_ = random_tensor({30, 6}, 2, 1, DType::f32);
+  const Tensor target_ = random_indices({20}, 30, 3), bias_ = random_tensor({30}, 4, 1, DType::f32);
+
+  Args head(const Tensors& tensors, const Args& more = {}) const {
+    write_safetensors(path("case.safetensors"), tensors);
+    return Args{"head", path("case.safetensors")} + more;
+  }
+  Tensors good() const {
+    return {{"input", input_}, {"weight", weight_}, {"target", target_}, {"bias", bias_}};
+  }
+
+  json run_json(const Args& args) {
+    const Result result = run(args);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.status == 0 ? json::parse(result.out) : json();
+  }
+};
+
+TEST_F(Head, GivesWhatTheOpGives) {
+  Tensor input = input_, weight = weight_, bias = bias_;
+  for (Tensor* x : {&input, &weight, &bias}) x->set_requires_grad();
+  LinearCrossEntropyArgs args;
+  args.bias = bias;
+  args.options = LinearCrossEntropyOptions({.batch_chunk_size = 8});
+  args.label_smoothing = 0.1;
+  const Tensor loss = linear_cross_entropy(input, weight, target_, args);
+  backward(loss);
+  const json result = run_json(head(good(), {"--batch-chunk-size", "8", "--label-smoothing", "0.1", "--json",
+                                             "--stats", "--out", path("out")}));
+  EXPECT_EQ(result["path"], "chunked");
+  EXPECT_EQ(result["chunks"], 3);
+  EXPECT_EQ(result["options"]["batch_chunk_size"], 8);
+  EXPECT_EQ(result["options"]["chunking_method"], nullptr);
+  EXPECT_EQ(result["options"]["acc_policy"], "compact");
+  EXPECT_FLOAT_EQ(result["loss"].get<float>(), static_cast<float>(loss.item()));
+  EXPECT_EQ(result["plan_bytes"], result["peak_bytes"]);
+  EXPECT_TRUE(result["warnings"].empty());
+  EXPECT_EQ(result["stats"]["rows"], 20);
+  const SafetensorsFile out = SafetensorsFile::open(path("out"));
+  EXPECT_EQ(out.tensor("grad_input").to_vector<float>(), input.grad().to_vector<float>());
+  EXPECT_EQ(out.tensor("grad_weight").to_vector<float>(), weight.grad().to_vector<float>());
+  EXPECT_EQ(out.tensor("grad_bias").to_vector<float>(), bias.grad().to_vector<float>());
+  for (const char* name : {"loss", "lse", "target_logprob", "entropy", "correct"})
+    EXPECT_TRUE(out.contains(name)) << name;
+}
+
+TEST_F(Head, TakesWhatTheUserFreezesAndHowOftenToGoBack) {
+  run_json(head(good(), {"--frozen", "input,bias", "--json", "--out", path("out")}));
+  SafetensorsFile out = SafetensorsFile::open(path("out"));
+  EXPECT_TRUE(out.contains("grad_weight") && !out.contains("grad_input") && !out.contains("grad_bias"));
+  run_json(head(good(), {"--no-grad", "--json", "--out", path("out")}));
+  out = SafetensorsFile::open(path("out"));
+  EXPECT_FALSE(out.contains("grad_weight"));
+  run_json(head(good(), {"--allow-retain-graph", "--backward", "3", "--json"}));
+  expect_error(head(good(), {"--backward", "2"}), 2, "RuntimeError", "allow_retain_graph");
+}
+
+TEST_F(Head, SaysWhenOptionsWereIgnored) {
+  Tensors tensors = {{"input", input_},
+                     {"weight", random_tensor({5, 3, 6}, 2, 1, DType::f32)},
+                     {"target", random_indices({20, 3}, 5, 3)}};
+  const json result = run_json(head(tensors, {"--batch-chunk-size", "8", "--json"}));
+  EXPECT_EQ(result["path"], "reference");
+  ASSERT_EQ(result["warnings"].size(), 1u);
+  EXPECT_NE(result["warnings"][0].get<std::string>().find("options ignored"), std::string::npos);
+}
+
+TEST_F(Head, RefusesBadCases) {
+  const auto with = [&](const std::string& name, const Tensor& tensor) {
+    Tensors tensors = good();
+    const auto found = std::ranges::find(tensors, name, &Tensors::value_type::first);
+    if (found == tensors.end()) {
+      tensors.emplace_back(name, tensor);
+    } else {
+      found->second = tensor;
+    }
+    return head(tensors);
+  };
+  expect_error({"head", path("missing")}, 2, "ValueError", "missing");
+  write_file(path("garbage"), "not a safetensors file");
+  expect_error({"head", path("garbage")}, 2, "ValueError", "garbage");
+  expect_error(head({{"input", input_}, {"target", target_}}), 2, "ValueError", "no tensor \"weight\"");
+  expect_error(with("weigth", weight_), 2, "ValueError", "a tensor \"weigth\"");
+  expect_error(with("target", random_tensor({20}, 1, 1, DType::f32)), 2, "TypeError",
+               "class indices are i64 or i32");
+  expect_error(with("input", target_), 2, "TypeError", "floating input");
+  expect_error(with("weight", weight_.to(DType::f64)), 2, "TypeError", "weight of f64");
+  expect_error(with("weight", random_tensor({30, 5}, 1, 1, DType::f32)), 2, "ValueError", "6 features");
+  expect_error(with("target", Tensor::full({20}, 30, DType::i64)), 2, "ValueError", "target 30 in row 0");
+  expect_error(with("class_weight", Tensor::full({30}, NAN)), 2, "ValueError",
+               "\"class_weight\" holds a NaN");
+  expect_error(with("token_weight", Tensor::full({20}, INFINITY)), 2, "ValueError",
+               "\"token_weight\" holds a NaN");
+  expect_error(with("grad_output", Tensor::zeros({3})), 2, "ValueError", "gradient has shape (3,)");
+  Tensors poisoned = good();
+  poisoned[0].second = Tensor::full({20, 6}, NAN);
+  const json result = run_json(head(poisoned, {"--json"}));
+  EXPECT_EQ(result["warnings"].size(), 1u);
+}
+
+TEST_F(Head, RefusesBadAndContradictoryFlags) {
+  const auto refuse = [&](const Args& flags, const std::string& type, const std::string& part) {
+    expect_error(head(good(), flags), 2, type, part);
+  };
+  refuse({"--reduction", "median"}, "ValueError", "reduction \"median\"");
+  refuse({"--label-smoothing", "1.5"}, "ValueError", "label_smoothing 1.5");
+  refuse({"--softcap", "0"}, "ValueError", "softcap 0");
+  refuse({"--logit-scale", "inf"}, "ValueError", "logit_scale inf");
+  refuse({"--z-loss", "-1"}, "ValueError", "z_loss -1");
+  refuse({"--normalizer", "0"}, "ValueError", "normalizer 0");
+  refuse({"--loss-dtype", "f8"}, "ValueError", "unknown dtype \"f8\"");
+  refuse({"--loss-dtype", "i64"}, "TypeError", "loss_dtype i64");
+  refuse({"--acc-policy", "exact"}, "ValueError", "acc_policy \"exact\"");
+  refuse({"--acc-dtype", "bf16"}, "RuntimeError", "acc_dtype bf16 is not allowed");
+  refuse({"--chunking-method", "budget:lots"}, "ValueError", "\"lots\" is not a size");
+  refuse({"--chunking-method", "aspect_ratio:0"}, "ValueError", "chunking_method \"aspect_ratio:0\"");
+  refuse({"--batch-chunk-size", "0"}, "ValueError", "batch_chunk_size 0");
+  refuse({"--batch-chunk-size", "7", "--chunking-method", "aspect_ratio"}, "ValueError",
+         "batch_chunk_size 7 disagrees with");
+  refuse({"--reference", "--acc-policy", "compact"}, "ValueError", "--reference holds the whole logits");
+  refuse({"--reference", "--batch-chunk-size", "4"}, "ValueError", "--reference holds the whole logits");
+  refuse({"--reference", "--recompute"}, "ValueError", "--reference holds the whole logits");
+  refuse({"--no-grad", "--backward", "1"}, "ValueError", "contradict");
+  refuse({"--no-grad", "--frozen", "input"}, "ValueError", "contradict");
+  refuse({"--frozen", "inputs"}, "ValueError", "--frozen names \"inputs\"");
+  refuse({"--backward", "-1"}, "ValueError", "--backward -1");
+  refuse({"--device", "tpu"}, "ValueError", "unknown device \"tpu\"");
+  refuse({"--device", "cuda"}, "ValueError", "no backend for device cuda");
+  refuse({"--no-such-flag"}, "ValueError", "--no-such-flag");
+}
+
+TEST_F(Head, PlansGemmasHead) {
+  const Args gemma = {"plan",      "--rows", "8192",    "--features", "2304",
+                      "--classes", "256000", "--dtype", "bf16"};
+  const json plan = run_json(gemma + Args{"--json"});
+  EXPECT_EQ(plan["rows_per_chunk"], 128);
+  EXPECT_EQ(plan["chunks"], 64);
+  EXPECT_EQ(plan["options"]["acc_policy"], "accurate");
+  int64_t forward = 0;
+  for (const json& b : plan["buffers"]) forward += b["pass"] == "forward" ? b["bytes"].get<int64_t>() : 0;
+  EXPECT_EQ(forward - 2, plan["forward_peak_bytes"]);  // the loss is made when the loop's buffers are gone
+  EXPECT_LT(plan["forward_peak_bytes"], plan["reference_peak_bytes"]);
+
+  const json fit = run_json(gemma + Args{"--fit", "4GiB", "--json"})["fit"];
+  ASSERT_EQ(fit.size(), 6u);
+  for (const json& f : fit) {
+    if (f["rows_per_chunk"] > 0) {
+      EXPECT_LE(f["peak_bytes"], int64_t{4} << 30);
+    }
+  }
+  const Result table = run(gemma + Args{"--svg", path("plan.svg"), "--fit", "4GiB"});
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_NE(table.out.find("weight gradient sums"), std::string::npos);
+  EXPECT_NE(table.out.find("what fits 4.0 GiB"), std::string::npos);
+  EXPECT_NE(read_file(path("plan.svg")).find("weight gradient"), std::string::npos);
+  expect_error({"plan", "--rows", "-1", "--features", "1", "--classes", "1"}, 2, "ValueError", "--rows -1");
+  expect_error({"plan", "--rows", "2", "--features", "1", "--classes", "1", "--ignored-rows", "3"}, 2,
+               "ValueError", "--ignored-rows 3");
+  expect_error({"plan", "--rows", "2", "--features", "1", "--classes", "1", "--dtype", "i64"}, 2,
+               "ValueError", "--dtype i64");
+  expect_error({"plan", "--rows", "2", "--features", "1", "--classes", "1", "--fit", "big"}, 2, "ValueError",
+               "\"big\" is not a size");
+}
+
+}  // namespace
+}  // namespace tapehead::testing_program

@@ -1,0 +1,127 @@
+// Runs the tapehead program as people run it, each test in a folder of its own.
+#pragma once
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tapehead::testing_program {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kProgram = "tools/tapehead";
+
+inline std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline void write_file(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+inline int64_t count_lines(const std::string& text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+using Args = std::vector<std::string>;
+
+inline Args operator+(Args a, const Args& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+struct Result {
+  int status = -1;  // of exit, or 128 + the signal, as a shell has it
+  std::string out, err;
+};
+
+/// What the program meets outside its arguments.
+struct Surroundings {
+  rlim_t file_bytes = RLIM_INFINITY;  // the largest file that it may write: a full disk
+  std::string stdin_text = {};
+  std::string stdout_path = {};  // empty: a file of its own
+};
+
+class ProgramTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+
+  std::string path(const std::string& name) const { return folder_ / name; }
+
+  pid_t start(const Args& args, const Surroundings& around = {}) {
+    write_file(folder_ / "stdin", around.stdin_text);
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto redirect = [](const std::string& to, int flags, int descriptor) {
+        dup2(open(to.c_str(), flags, 0600), descriptor);
+      };
+      redirect(path("stdin"), O_RDONLY, STDIN_FILENO);
+      redirect(around.stdout_path.empty() ? path("stdout") : around.stdout_path, O_WRONLY | O_CREAT | O_TRUNC,
+               STDOUT_FILENO);
+      redirect(path("stderr"), O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
+      const rlimit limit = {around.file_bytes, around.file_bytes};
+      setrlimit(RLIMIT_FSIZE, &limit);
+      exec(args);
+    }
+    return child;
+  }
+
+  /// Until a file of the test holds `text`, or the child has ended.
+  void wait_for(pid_t child, const std::string& file, const std::string& text) const {
+    siginfo_t ended = {};
+    while (read_file(path(file)).find(text) == std::string::npos) {
+      waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+      ASSERT_EQ(ended.si_pid, 0) << "the program ended first: " << read_file(path("stderr"));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  Result finish(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(path("stdout")),
+            read_file(path("stderr"))};
+  }
+
+  Result run(const Args& args, const Surroundings& around = {}) { return finish(start(args, around)); }
+
+  /// Expects an end with `status`, and one line that begins with the error's type and holds `part`.
+  void expect_error(const Args& args, int status, const std::string& type, const std::string& part,
+                    const Surroundings& around = {}) {
+    const Result result = run(args, around);
+    EXPECT_EQ(result.status, status) << result.err;
+    EXPECT_TRUE(result.err.starts_with("error: " + type + ": ")) << result.err;
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+    EXPECT_EQ(count_lines(result.err), 1) << result.err;
+  }
+
+  [[noreturn]] static void exec(const Args& args) {
+    std::vector<char*> argv = {const_cast<char*>(kProgram)};
+    for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+    argv.push_back(nullptr);
+    execv(kProgram, argv.data());
+    _exit(127);
+  }
+
+  fs::path folder_;
+};
+
+}  // namespace tapehead::testing_program

@@ -1,0 +1,55 @@
+// The arguments of linear_cross_entropy as command-line options, for every command that has a head.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tapehead/ops/linear_cross_entropy_plan.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tapehead {
+
+/// The numbers and words among LinearCrossEntropyArgs and LinearCrossEntropyOptions.
+struct HeadArguments {
+  std::string reduction = "mean";
+  std::optional<int64_t> ignore_index;
+  double label_smoothing = 0;
+  std::optional<double> softcap;
+  double logit_scale = 1;
+  double z_loss = 0;
+  std::optional<double> normalizer;
+  std::string loss_dtype;  ///< empty: the input's
+
+  bool reference = false;
+  std::string acc_policy = "auto";
+  std::string acc_dtype;                 ///< empty: chosen by policy
+  std::string chunking_method = "auto";  ///< "none": one chunk
+  std::optional<int64_t> batch_chunk_size;
+  bool allow_retain_graph = false;
+  bool recompute = false;
+
+  /// Adds all of them to `command`.
+  void add_options(CLI::App& command);
+  /// As the op takes them; tensors are left out. Throws what the options' constructor does.
+  LinearCrossEntropyArgs args() const;
+};
+
+/// Which of input, weight and bias a comma-separated list names. Throws ValueError on another name.
+struct FrozenTensors {
+  bool input = false, weight = false, bias = false;
+
+  static FrozenTensors parse(const std::string& list);
+};
+
+/// Options with every choice made, as JSON: the fields of ResolvedLinearCrossEntropyOptions.
+nlohmann::ordered_json to_json(const ResolvedLinearCrossEntropyOptions& options);
+
+/// The most that a call allocates at once, forward and backward.
+int64_t peak_bytes(const PathPlan& plan);
+
+}  // namespace tapehead
