@@ -81,7 +81,7 @@ json read_data_file(const RunFolder& run) {
   check<ValueError>(std::filesystem::exists(run.data()), "[data] {} holds no run; `tapehead train` makes one",
                     run.path);
   json file = json::parse(read_file(run.data()), nullptr, /*allow_exceptions=*/false);
-  bool whole = file.is_object() && file.contains("made_from");
+  bool whole = file.is_object() && file.contains("made_from") && file.at("made_from").is_object();
   for (const char* key : {"name", "training_tokens", "held_out_tokens"}) {
     whole = whole && file.contains(key) && file.at(key).is_string();
   }

@@ -243,9 +243,14 @@ void resume(const TrainOptions& options, std::optional<int64_t> steps, const std
   if (!options.data.text.empty()) check_text(run, options.data.text);
   const TrainState state = read_train_state(run.checkpoint());
   if (state.step >= steps.value_or(state.config.steps) && std::filesystem::exists(run.summary())) {
-    fmt::print("training: all {} steps are made already (skipped)\n", state.step);
-    print_summary(json::parse(read_file(run.summary())));
-    return;
+    const json summary = json::parse(read_file(run.summary()), nullptr, /*allow_exceptions=*/false);
+    // One of an earlier end, or a damaged one, is made anew below: there are no steps left, only the
+    // evaluation.
+    if (summary.is_object() && summary.value("steps", int64_t{0}) == state.step) {
+      fmt::print("training: all {} steps are made already (skipped)\n", format_count(state.step));
+      print_summary(summary);
+      return;
+    }
   }
   RunData data = open_data(run);
   const int64_t bytes = held_out_bytes(data);
