@@ -343,7 +343,7 @@ TEST(SafetensorsMutations, OfAValidFileNeverCrash) {
                                 "[[[[",
                                 " "};
   Generator random{.seed = 1};
-  for (int trial = 0; trial < 20'000; ++trial) {
+  for (int trial = 0; trial < 5'000; ++trial) {
     std::string bytes = valid;
     for (uint64_t edits = 1 + random.below(4); edits > 0; --edits) {
       if (bytes.empty()) break;
@@ -381,13 +381,14 @@ TEST(SafetensorsMutations, OfAValidFileNeverCrash) {
   }
 }
 
-TEST(SafetensorsMutations, EveryPrefixAndEverySingleByteOfAHeader) {
+TEST(SafetensorsMutations, EveryPrefixAndEverySingleChangeOfAByte) {
   const std::string valid = file_of(kOne, 8);
   for (size_t n = 0; n < valid.size(); ++n) EXPECT_THROW(parse(valid.substr(0, n)), ValueError) << n;
   for (size_t at = 0; at < valid.size() - 8; ++at) {
-    for (int byte = 0; byte < 256; ++byte) {
+    for (const char byte :
+         {'\0', ' ', '"', ',', '-', '.', '0', '9', ':', '[', ']', '{', '}', '\\', '\x7f', '\xff'}) {
       std::string bytes = valid;
-      bytes[at] = static_cast<char>(byte);
+      bytes[at] = byte;
       read_all(bytes);
     }
   }
