@@ -34,12 +34,12 @@ struct HeadConfig {
 /// Everything that a run depends on besides its tokens. The defaults are those of tools/quickstart.
 struct TrainConfig {
   GPTConfig model = {};
-  int64_t steps = 1000;
+  int64_t steps = 250;
   int64_t batch_size = 16;       ///< windows of model.n_positions tokens in one step
   int64_t micro_batch_size = 0;  ///< windows computed at once, less memory for the same step; 0: batch_size
   double peak_lr = 1e-3;         ///< the schedule: CosineSchedule
   double min_lr = 1e-4;
-  int64_t warmup_steps = 50;
+  int64_t warmup_steps = 25;
   AdamWOptions optimizer = {};
   double clip_norm = 1;         ///< of the gradient; 0: no clipping
   int64_t eval_interval = 100;  ///< steps between evaluations on the held-out tokens; 0: only at the end
