@@ -14,7 +14,7 @@ void for_each_instruction_set(F&& f) {
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   };
   const int64_t supported = hwy::SupportedTargets();
-  for (const int64_t set : {HWY_AVX3, HWY_AVX2, HWY_SSE4, HWY_STATIC_TARGET}) {
+  for (const int64_t set : {HWY_AVX3, HWY_AVX2, HWY_STATIC_TARGET}) {
     if (!(supported & set)) continue;
     SCOPED_TRACE(hwy::TargetName(set));
     choose(set);
