@@ -80,9 +80,14 @@ TEST_F(Program, ResumesAFinishedRunForMoreSteps) {
   EXPECT_EQ(same.status, 0) << same.err;
   EXPECT_NE(same.out.find("skipped"), std::string::npos) << same.out;
   EXPECT_NE(same.out.find("held-out loss: "), std::string::npos) << same.out;
+  // A summary that is gone or of another step is made anew.
+  write_file(folder_ / "run/summary.json", "{\"steps\":3}");
+  const Result anew = run({"train", "--resume", path("run")});
+  EXPECT_EQ(anew.status, 0) << anew.err;
+  EXPECT_NE(anew.out.find("held-out loss: "), std::string::npos) << anew.out;
   const Result more = run({"train", "--resume", path("run"), "--steps", "6", "--text", path("text.txt")});
   EXPECT_EQ(more.status, 0) << more.err;
-  EXPECT_EQ(count_lines(read_file(folder_ / "run/metrics.jsonl")), 6 + 2);
+  EXPECT_EQ(count_lines(read_file(folder_ / "run/metrics.jsonl")), 6 + 3);
   write_file(folder_ / "other.txt", "another text");
   expect_error({"train", "--resume", path("run"), "--text", path("other.txt")}, 2, "ValueError",
                "another text");
