@@ -35,10 +35,6 @@ struct Head {
   PathPlan plan;
 };
 
-Tensor row_range(const Tensor& x, int64_t begin, int64_t end) {
-  return x.alias(x.shape().with(0, end - begin), x.strides(), x.offset() + begin * x.strides()[0]);
-}
-
 Tensor transposed(const Tensor& x) {
   return x.alias({x.size(1), x.size(0)}, {x.strides()[1], x.strides()[0]}, x.offset());
 }
@@ -78,7 +74,7 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
   const int64_t n = head.rows.rows(), B = logits_memory.size(0);
   for (int64_t begin = 0; begin < n; begin += B) {
     const int64_t end = std::min(begin + B, n), b = end - begin;
-    const Tensor chunk_ids = ids.defined() ? row_range(ids, begin, end) : Tensor();
+    const Tensor chunk_ids = row_range(ids, begin, end);
 
     // Logits (b, C) of the chunk's rows.
     Tensor x = ids.defined() ? row_range(input_rows, 0, b) : row_range(head.input, begin, end);

@@ -77,7 +77,7 @@ class LinearCrossEntropyOptions {
   ///  (probabilities: N / 2).
   ///     Method "auto_table" is aspect_ratio for f16 and bf16 on the CPU, else aspect_ratio:2.
   ///  4. aspect_ratio:n is min(next_pow2(ceil(N / ceil(C / F))) / n, N) rows, at least 1. throughput is
-  ///     512 rows, at most N: above it products gain under 1 % (docs/performance.md). budget:SIZE counts the
+  ///     512 rows, at most N: above it products gain little. budget:SIZE counts the
   ///     whole transient memory, beyond inputs, results and gradients, as if some rows were ignored and every
   ///     extra were used.
   ///  5. No method: the given size, at most N, or one chunk.

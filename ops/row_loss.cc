@@ -36,12 +36,6 @@ Tensor device_tensor(const std::vector<double>& values, Shape shape, DType dtype
   });
 }
 
-// Rows [begin, end) of x, as a view.
-Tensor row_range(const Tensor& x, int64_t begin, int64_t end) {
-  if (!x.defined()) return {};
-  return x.alias(x.shape().with(0, end - begin), x.strides(), x.offset() + begin * x.strides()[0]);
-}
-
 void check_arguments(const char* op, int64_t N, int64_t C, DType dtype, const CrossEntropyArgs& args) {
   check<ValueError>(args.label_smoothing >= 0 && args.label_smoothing <= 1,
                     "[{}] label_smoothing {} is outside [0, 1]", op, args.label_smoothing);
@@ -72,6 +66,11 @@ void check_arguments(const char* op, int64_t N, int64_t C, DType dtype, const Cr
 }
 
 }  // namespace
+
+Tensor row_range(const Tensor& x, int64_t begin, int64_t end) {
+  if (!x.defined()) return {};
+  return x.alias(x.shape().with(0, end - begin), x.strides(), x.offset() + begin * x.strides()[0]);
+}
 
 RowLoss::RowLoss(const char* op, int64_t N, int64_t C, DType dtype, const Tensor& target, bool probabilities,
                  const CrossEntropyArgs& args, bool live_only)

@@ -10,6 +10,9 @@
 
 namespace tapehead {
 
+/// Rows [begin, end) of x, as a view that is not recorded; undefined of undefined.
+Tensor row_range(const Tensor& x, int64_t begin, int64_t end);
+
 /// What the row pass reads for each row, on the device.
 struct RowInputs {
   Tensor index;        ///< (n) i64 target classes; undefined for probabilities
