@@ -32,18 +32,20 @@ constexpr int64_t kBlock = 64;  // positions of a block: its scores fit the firs
 // Which products c(i, :) = Σ_k a(i, k) · b(k, :) takes: all, k <= i, or k >= i.
 enum class Band { full, lower, upper };
 
-// c (m, n) = a (m, k) · b (k, n), or += it if `add`. n is padded to whole vectors; b and c are dense along
-// it.
+// Element (i, j) stands at data[i · row + j · column].
+template <class W>
+struct Matrix {
+  W* data;
+  int64_t row, column = 1;
+};
+
+// c (m, n) = a (m, k) · b (k, n), or += it if `add`. n is padded to whole vectors; b and c have column = 1.
 template <class W>
 struct BlockProduct {
   int64_t m, n, k;
-  const W* a;
-  int64_t a_row, a_column;
-  const W* b;
-  int64_t b_row;
-  W* c;
-  int64_t c_row;
-  bool add;
+  Matrix<const W> a, b;
+  Matrix<W> c;
+  bool add = false;
   Band band = Band::full;
 };
 
@@ -54,8 +56,7 @@ struct BlockKernels {
   void (*softmax_block)(int64_t keys, W scale, bool diagonal, W* scores, W* largest, W* total, W* correction);
   void (*scale_rows)(int64_t rows, int64_t width, const W* factors, W* x);
   void (*softmax_gradient_block)(int64_t queries, W scale, const W* lse, const W* delta, W* scores, W* gp);
-  void (*row_dots)(int64_t rows, int64_t width, const W* a, int64_t a_row, const W* b, int64_t b_row,
-                   W* result);
+  void (*row_dots)(int64_t rows, int64_t width, Matrix<const W> a, Matrix<const W> b, W* result);
 };
 
 }  // namespace tapehead
@@ -72,16 +73,16 @@ static HWY_INLINE void multiply_tile(const BlockProduct<W>& p, int64_t i, const 
                                      W* HWY_RESTRICT c) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const W* HWY_RESTRICT a = p.a + i * p.a_row;
+  const W* HWY_RESTRICT a = p.a.data + i * p.a.row;
   hn::Vec<decltype(d)> sum[R][V];
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) sum[r][v] = p.add ? hn::LoadU(d, c + r * p.c_row + v * lanes) : hn::Zero(d);
+    for (int v = 0; v < V; ++v) sum[r][v] = p.add ? hn::LoadU(d, c + r * p.c.row + v * lanes) : hn::Zero(d);
   }
   const auto add_to_row = [&](int r, int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t k = begin; k < end; ++k) {
-      const auto x = hn::Set(d, a[r * p.a_row + k * p.a_column]);
+      const auto x = hn::Set(d, a[r * p.a.row + k * p.a.column]);
       for (int v = 0; v < V; ++v)
-        sum[r][v] = hn::MulAdd(x, hn::LoadU(d, b + k * p.b_row + v * lanes), sum[r][v]);
+        sum[r][v] = hn::MulAdd(x, hn::LoadU(d, b + k * p.b.row + v * lanes), sum[r][v]);
     }
   };
   // The columns that all R rows take, and, on either side of them, those that some take.
@@ -91,9 +92,9 @@ static HWY_INLINE void multiply_tile(const BlockProduct<W>& p, int64_t i, const 
   }
   for (int64_t k = begin; k < end; ++k) {
     hn::Vec<decltype(d)> y[V];
-    for (int v = 0; v < V; ++v) y[v] = hn::LoadU(d, b + k * p.b_row + v * lanes);
+    for (int v = 0; v < V; ++v) y[v] = hn::LoadU(d, b + k * p.b.row + v * lanes);
     for (int r = 0; r < R; ++r) {
-      const auto x = hn::Set(d, a[r * p.a_row + k * p.a_column]);
+      const auto x = hn::Set(d, a[r * p.a.row + k * p.a.column]);
       for (int v = 0; v < V; ++v) sum[r][v] = hn::MulAdd(x, y[v], sum[r][v]);
     }
   }
@@ -101,17 +102,17 @@ static HWY_INLINE void multiply_tile(const BlockProduct<W>& p, int64_t i, const 
     for (int r = 1; r < R; ++r) add_to_row(r, end, i + r + 1);
   }
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) hn::StoreU(sum[r][v], d, c + r * p.c_row + v * lanes);
+    for (int v = 0; v < V; ++v) hn::StoreU(sum[r][v], d, c + r * p.c.row + v * lanes);
   }
 }
 
 template <int R, class W>
 static void multiply_rows(const BlockProduct<W>& p, int64_t i) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<W>()));
-  W* c = p.c + i * p.c_row;
+  W* c = p.c.data + i * p.c.row;
   int64_t j = 0;
-  for (; j + 2 * lanes <= p.n; j += 2 * lanes) multiply_tile<R, 2>(p, i, p.b + j, c + j);
-  for (; j < p.n; j += lanes) multiply_tile<R, 1>(p, i, p.b + j, c + j);
+  for (; j + 2 * lanes <= p.n; j += 2 * lanes) multiply_tile<R, 2>(p, i, p.b.data + j, c + j);
+  for (; j < p.n; j += lanes) multiply_tile<R, 1>(p, i, p.b.data + j, c + j);
 }
 
 template <class W>
@@ -189,13 +190,12 @@ static void softmax_gradient_block(int64_t queries, W scale, const W* lse, const
 
 // result[t] = Σ_d a(t, d) · b(t, d), rows padded with zeros to `width`.
 template <class W>
-static void row_dots(int64_t rows, int64_t width, const W* a, int64_t a_row, const W* b, int64_t b_row,
-                     W* result) {
+static void row_dots(int64_t rows, int64_t width, Matrix<const W> a, Matrix<const W> b, W* result) {
   const hn::ScalableTag<W> d;
   for (int64_t t = 0; t < rows; ++t) {
     auto sum = hn::Zero(d);
     for (int64_t j = 0; j < width; j += static_cast<int64_t>(hn::Lanes(d))) {
-      sum = hn::MulAdd(hn::LoadU(d, a + t * a_row + j), hn::LoadU(d, b + t * b_row + j), sum);
+      sum = hn::MulAdd(hn::LoadU(d, a.data + t * a.row + j), hn::LoadU(d, b.data + t * b.row + j), sum);
     }
     result[t] = hn::GetLane(hn::SumOfLanes(d, sum));
   }
@@ -249,16 +249,10 @@ struct Head {
         step(x.strides()[2]) {}
 };
 
-template <class W>
-struct Rows {
-  const W* data;
-  int64_t step;
-};
-
 // Rows [t, t + n) of a head in the arithmetic's type, padded with zeros: in place if they are so already,
 // else in `scratch`.
 template <class W, class T>
-static Rows<W> load(const Head<const T>& x, int64_t t, int64_t n, int64_t width, W* scratch) {
+static Matrix<const W> load(const Head<const T>& x, int64_t t, int64_t n, int64_t width, W* scratch) {
   if constexpr (std::is_same_v<W, T>) {
     if (padded<W>(width) == width) return {x.data + t * x.step, x.step};
   }
@@ -282,8 +276,8 @@ static void load_transposed(const Head<const T>& x, int64_t t, int64_t n, int64_
 template <class W, class T>
 static void store(const W* from, int64_t t, int64_t n, int64_t width, const Head<T>& y) {
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t d = 0; d < width; ++d)
-      y.data[(t + i) * y.step + d] = static_cast<T>(from[i * padded<W>(width) + d]);
+    T* to = y.data + (t + i) * y.step;
+    for (int64_t d = 0; d < width; ++d) to[d] = static_cast<T>(from[i * padded<W>(width) + d]);
   }
 }
 
@@ -303,8 +297,8 @@ static void for_units(int64_t units, int64_t size, F&& f) {
   W* base = scratch.mutable_data<W>();
   parallel_for(workers, 1, [&](int64_t begin, int64_t end) {
     for (int64_t w = begin; w < end; ++w) {
-      for (int64_t unit = units * w / workers; unit < units * (w + 1) / workers; ++unit)
-        f(unit, Scratch<W>{base + w * size});
+      const int64_t last = units * (w + 1) / workers;
+      for (int64_t unit = units * w / workers; unit < last; ++unit) f(unit, Scratch<W>{base + w * size});
     }
   });
 }
@@ -321,57 +315,36 @@ void CpuBackend::attention(const Attention& args, Tensor& y, Tensor& lse) {
     const BlockKernels<W> kernels = block_kernels<W>();
     const W scale = static_cast<W>(args.scale);
 
-    for_units<W>(
-        y.size(0) * y.size(1) * blocks, kBlock * (width + 3 * step + kBlock + 4),
-        [&](int64_t unit, Scratch<W> scratch) {
-          const int64_t head = unit / blocks, t = unit % blocks * kBlock,
-                        queries = std::min(kBlock, positions - t);
-          const Head<const T> hq(q, args.q, head), hk(k, args.k, head), hv(v, args.v, head);
-          W* q_columns = scratch.take(kBlock * width);
-          W* scores = scratch.take(kBlock * kBlock);
-          W* sums = scratch.take(kBlock * step);  // of v, by query
-          W *k_rows = scratch.take(kBlock * step), *v_rows = scratch.take(kBlock * step);
-          W *largest = scratch.take(kBlock), *total = scratch.take(kBlock), *factor = scratch.take(kBlock);
-          std::fill_n(largest, kBlock, -std::numeric_limits<W>::infinity());
-          std::fill_n(total, kBlock, W{0});
-          load_transposed(hq, t, queries, width, q_columns);
-          for (int64_t s = 0; s < (args.causal ? t + queries : positions); s += kBlock) {
-            const int64_t keys = std::min(kBlock, positions - s);
-            const bool diagonal = args.causal && s == t;
-            const Rows<W> kb = load(hk, s, keys, width, k_rows), vb = load(hv, s, keys, width, v_rows);
-            kernels.multiply({.m = keys,
-                              .n = kBlock,
-                              .k = width,
-                              .a = kb.data,
-                              .a_row = kb.step,
-                              .a_column = 1,
-                              .b = q_columns,
-                              .b_row = kBlock,
-                              .c = scores,
-                              .c_row = kBlock,
-                              .add = false});
-            kernels.softmax_block(keys, scale, diagonal, scores, largest, total, factor);
-            if (s > 0) kernels.scale_rows(queries, step, factor, sums);
-            kernels.multiply({.m = queries,
-                              .n = step,
-                              .k = keys,
-                              .a = scores,
-                              .a_row = 1,
-                              .a_column = kBlock,
-                              .b = vb.data,
-                              .b_row = vb.step,
-                              .c = sums,
-                              .c_row = step,
-                              .add = s > 0,
-                              .band = diagonal ? Band::lower : Band::full});
-          }
-          for (int64_t i = 0; i < queries; ++i) {
-            factor[i] = 1 / total[i];
-            out_lse[head * positions + t + i] = largest[i] + std::log(total[i]);
-          }
-          kernels.scale_rows(queries, step, factor, sums);
-          store(sums, t, queries, width, Head<T>(out, y, head));
-        });
+    const int64_t size = kBlock * (width + 3 * step + kBlock + 3);
+    for_units<W>(y.size(0) * y.size(1) * blocks, size, [&](int64_t unit, Scratch<W> scratch) {
+      const int64_t head = unit / blocks, t = unit % blocks * kBlock;
+      const int64_t queries = std::min(kBlock, positions - t);
+      const Head<const T> hq(q, args.q, head), hk(k, args.k, head), hv(v, args.v, head);
+      W* q_columns = scratch.take(kBlock * width);
+      W* scores = scratch.take(kBlock * kBlock);
+      W* sums = scratch.take(kBlock * step);  // of v, by query
+      W *k_rows = scratch.take(kBlock * step), *v_rows = scratch.take(kBlock * step);
+      W *largest = scratch.take(kBlock), *total = scratch.take(kBlock), *factor = scratch.take(kBlock);
+      std::fill_n(largest, kBlock, -std::numeric_limits<W>::infinity());
+      std::fill_n(total, kBlock, W{0});
+      load_transposed(hq, t, queries, width, q_columns);
+      for (int64_t s = 0; s < (args.causal ? t + queries : positions); s += kBlock) {
+        const int64_t keys = std::min(kBlock, positions - s);
+        const bool diagonal = args.causal && s == t;
+        const Band seen = diagonal ? Band::lower : Band::full;
+        const Matrix<const W> kb = load(hk, s, keys, width, k_rows), vb = load(hv, s, keys, width, v_rows);
+        kernels.multiply({keys, kBlock, width, kb, {q_columns, kBlock}, {scores, kBlock}});
+        kernels.softmax_block(keys, scale, diagonal, scores, largest, total, factor);
+        if (s > 0) kernels.scale_rows(queries, step, factor, sums);
+        kernels.multiply({queries, step, keys, {scores, 1, kBlock}, vb, {sums, step}, s > 0, seen});
+      }
+      for (int64_t i = 0; i < queries; ++i) {
+        factor[i] = 1 / total[i];
+        out_lse[head * positions + t + i] = largest[i] + std::log(total[i]);
+      }
+      kernels.scale_rows(queries, step, factor, sums);
+      store(sums, t, queries, width, Head<T>(out, y, head));
+    });
   });
 }
 
@@ -381,8 +354,8 @@ void CpuBackend::attention_backward(const Attention& args, const Tensor& y, cons
   visit_floating(y.dtype(), "attention_backward", [&]<class T>(std::type_identity<T>) {
     using W = wide_t<T>;
     const int64_t positions = y.size(2), width = y.size(3), step = padded<W>(width);
-    const T *q = args.q.data<T>(), *k = args.k.data<T>(), *v = args.v.data<T>(), *out = y.data<T>(),
-            *up = gy.data<T>();
+    const T *q = args.q.data<T>(), *k = args.k.data<T>(), *v = args.v.data<T>();
+    const T *out = y.data<T>(), *up = gy.data<T>();
     const W* out_lse = lse.data<W>();
     T* to_q = gq.defined() ? gq.mutable_data<T>() : nullptr;
     T* to_k = gk.defined() ? gk.mutable_data<T>() : nullptr;
@@ -392,94 +365,45 @@ void CpuBackend::attention_backward(const Attention& args, const Tensor& y, cons
 
     const int64_t size = positions * (step + 1) + kBlock * (2 * width + 5 * step + 2 * kBlock + 1);
     for_units<W>(y.size(0) * y.size(1), size, [&](int64_t head, Scratch<W> scratch) {
-      const Head<const T> hq(q, args.q, head), hk(k, args.k, head), hv(v, args.v, head), hy(out, y, head),
-          hup(up, gy, head);
+      const Head<const T> hq(q, args.q, head), hk(k, args.k, head), hv(v, args.v, head);
+      const Head<const T> hy(out, y, head), hup(up, gy, head);
       W* delta = scratch.take(positions);
       W* q_sums = scratch.take(positions * step);
       W *k_columns = scratch.take(kBlock * width), *v_columns = scratch.take(kBlock * width);
       W *p = scratch.take(kBlock * kBlock), *gp = scratch.take(kBlock * kBlock);
-      W *q_rows = scratch.take(kBlock * step), *up_rows = scratch.take(kBlock * step),
-        *k_rows = scratch.take(kBlock * step);
+      W *q_rows = scratch.take(kBlock * step), *up_rows = scratch.take(kBlock * step);
+      W* k_rows = scratch.take(kBlock * step);
       W *k_sums = scratch.take(kBlock * step), *v_sums = scratch.take(kBlock * step);
       for (int64_t t = 0; t < positions; t += kBlock) {
         const int64_t queries = std::min(kBlock, positions - t);
-        const Rows<W> yb = load(hy, t, queries, width, q_rows), gb = load(hup, t, queries, width, up_rows);
-        kernels.row_dots(queries, step, yb.data, yb.step, gb.data, gb.step, delta + t);
+        const Matrix<const W> yb = load(hy, t, queries, width, q_rows),
+                              gb = load(hup, t, queries, width, up_rows);
+        kernels.row_dots(queries, step, yb, gb, delta + t);
       }
       for (int64_t s = 0; s < positions; s += kBlock) {
         const int64_t keys = std::min(kBlock, positions - s);
         load_transposed(hk, s, keys, width, k_columns);
         load_transposed(hv, s, keys, width, v_columns);
-        const Rows<W> kb = load(hk, s, keys, width, k_rows);
+        const Matrix<const W> kb = load(hk, s, keys, width, k_rows);
         const int64_t from = args.causal ? s : 0;
         for (int64_t t = from; t < positions; t += kBlock) {
           const int64_t queries = std::min(kBlock, positions - t);
           const bool diagonal = args.causal && s == t, add = t > from;
-          const Rows<W> qb = load(hq, t, queries, width, q_rows), gb = load(hup, t, queries, width, up_rows);
-          kernels.multiply({.m = queries,
-                            .n = kBlock,
-                            .k = width,
-                            .a = qb.data,
-                            .a_row = qb.step,
-                            .a_column = 1,
-                            .b = k_columns,
-                            .b_row = kBlock,
-                            .c = p,
-                            .c_row = kBlock,
-                            .add = false});
-          kernels.multiply({.m = queries,
-                            .n = kBlock,
-                            .k = width,
-                            .a = gb.data,
-                            .a_row = gb.step,
-                            .a_column = 1,
-                            .b = v_columns,
-                            .b_row = kBlock,
-                            .c = gp,
-                            .c_row = kBlock,
-                            .add = false});
+          const Band seen = diagonal ? Band::lower : Band::full,
+                     seen_by = diagonal ? Band::upper : Band::full;
+          const Matrix<const W> qb = load(hq, t, queries, width, q_rows),
+                                gb = load(hup, t, queries, width, up_rows);
+          kernels.multiply({queries, kBlock, width, qb, {k_columns, kBlock}, {p, kBlock}});
+          kernels.multiply({queries, kBlock, width, gb, {v_columns, kBlock}, {gp, kBlock}});
           kernels.softmax_gradient_block(queries, scale, out_lse + head * positions + t, delta + t, p, gp);
           if (to_v) {
-            kernels.multiply({.m = keys,
-                              .n = step,
-                              .k = queries,
-                              .a = p,
-                              .a_row = 1,
-                              .a_column = kBlock,
-                              .b = gb.data,
-                              .b_row = gb.step,
-                              .c = v_sums,
-                              .c_row = step,
-                              .add = add,
-                              .band = diagonal ? Band::upper : Band::full});
+            kernels.multiply({keys, step, queries, {p, 1, kBlock}, gb, {v_sums, step}, add, seen_by});
           }
           if (to_k) {
-            kernels.multiply({.m = keys,
-                              .n = step,
-                              .k = queries,
-                              .a = gp,
-                              .a_row = 1,
-                              .a_column = kBlock,
-                              .b = qb.data,
-                              .b_row = qb.step,
-                              .c = k_sums,
-                              .c_row = step,
-                              .add = add,
-                              .band = diagonal ? Band::upper : Band::full});
+            kernels.multiply({keys, step, queries, {gp, 1, kBlock}, qb, {k_sums, step}, add, seen_by});
           }
           if (to_q) {
-            kernels.multiply({.m = queries,
-                              .n = step,
-                              .k = keys,
-                              .a = gp,
-                              .a_row = kBlock,
-                              .a_column = 1,
-                              .b = kb.data,
-                              .b_row = kb.step,
-                              .c = q_sums + t * step,
-                              .c_row = step,
-                              .add = s > 0,
-                              .band = diagonal ? Band::lower : Band::full});
+            kernels.multiply({queries, step, keys, {gp, kBlock}, kb, {q_sums + t * step, step}, s > 0, seen});
           }
         }
         if (to_k) store(k_sums, s, keys, width, Head<T>(to_k, gk, head));
