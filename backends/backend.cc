@@ -5,7 +5,8 @@
 namespace tapehead {
 
 Backend& backend(Device device) {
-  check<ValueError>(device.kind == Device::cpu, "this build has no backend for device {}: only for cpu", device);
+  check<ValueError>(device.kind == Device::cpu, "this build has no backend for device {}: only for cpu",
+                    device);
   return cpu_backend();
 }
 

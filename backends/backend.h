@@ -170,8 +170,6 @@ class Backend : public DeviceRuntime {
 Backend& backend(Device device);
 
 /// The backend of the device of `x`.
-inline Backend& backend(const Tensor& x) {
-  return backend(x.device());
-}
+inline Backend& backend(const Tensor& x) { return backend(x.device()); }
 
 }  // namespace tapehead

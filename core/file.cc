@@ -154,8 +154,7 @@ MappedFile::MappedFile(const std::string& path) {
   }
   const auto length = static_cast<size_t>(size);
   // Private, so that writing copies; no swap is set aside for copies that are seldom made.
-  void* address =
-      ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.value, 0);
+  void* address = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.value, 0);
   check<SystemError>(address != MAP_FAILED, "[read_file] cannot map {} ({} bytes): {}", path, size,
                      std::strerror(errno));
   bytes_ = {static_cast<std::byte*>(address), length};

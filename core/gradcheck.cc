@@ -34,7 +34,8 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& function
   bool any = false;
   for (Tensor& x : inputs) {
     if (!x.defined() || !x.requires_grad()) continue;
-    check<TypeError>(x.dtype() == DType::f64, "[gradcheck] inputs are f64, not {}: differences need the digits", x.dtype());
+    check<TypeError>(x.dtype() == DType::f64,
+                     "[gradcheck] inputs are f64, not {}: differences need the digits", x.dtype());
     any = true;
     x.set_grad({});
   }
@@ -51,8 +52,9 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& function
   for (size_t k = 0; k < inputs.size(); ++k) {
     Tensor& x = inputs[k];
     if (!x.defined() || !x.requires_grad()) continue;
-    const std::vector<double> analytic =
-        x.grad().defined() ? x.grad().to_vector<double>() : std::vector<double>(static_cast<size_t>(x.numel()), 0.0);
+    const std::vector<double> analytic = x.grad().defined()
+                                             ? x.grad().to_vector<double>()
+                                             : std::vector<double>(static_cast<size_t>(x.numel()), 0.0);
     for (int64_t i = 0; i < x.numel(); ++i) {
       Tensor e = element(x, i);
       const double value = e.item();
@@ -65,8 +67,8 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& function
       const double got = analytic[static_cast<size_t>(i)];
       // Written so that a NaN fails.
       check<RuntimeError>(std::abs(got - numeric) <= options.absolute + options.relative * std::abs(numeric),
-                          "[gradcheck] input {} of shape {}, element {}: analytic {:.10g}, numeric {:.10g}", k, x.shape(), i, got,
-                          numeric);
+                          "[gradcheck] input {} of shape {}, element {}: analytic {:.10g}, numeric {:.10g}",
+                          k, x.shape(), i, got, numeric);
     }
     x.set_grad({});
   }

@@ -100,7 +100,8 @@ static void charge(Counter* counter, Device device, int64_t bytes) {
   }
 }
 
-MemoryBlock::MemoryBlock(Device device, int64_t bytes) : device_(device), bytes_(bytes), counter_(current_counter()) {
+MemoryBlock::MemoryBlock(Device device, int64_t bytes)
+    : device_(device), bytes_(bytes), counter_(current_counter()) {
   if (bytes_ == 0) return;
   data_ = device_runtime(device_).allocate(bytes_);
   charge(counter_, device_, bytes_);

@@ -16,8 +16,8 @@ namespace tapehead {
 
 struct MemoryStats {
   int64_t live_bytes = 0;
-  int64_t peak_bytes = 0;         ///< the most that was live at once since the scope was first entered or last reset
-  int64_t allocations = 0;        ///< how many allocations were made, ever
+  int64_t peak_bytes = 0;  ///< the most that was live at once since the scope was first entered or last reset
+  int64_t allocations = 0;  ///< how many allocations were made, ever
   bool operator==(const MemoryStats&) const = default;
 };
 

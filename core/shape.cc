@@ -12,7 +12,8 @@ Shape::Shape(std::vector<int64_t> sizes) : sizes_(std::move(sizes)) {
   }
   // Sizes of 0 are left out: an empty shape's strides, too, are products that must fit.
   for (int64_t s : sizes_) {
-    if (s > 0 && __builtin_mul_overflow(numel_, s, &numel_)) fail<ValueError>("a tensor of shape {} has too many elements", *this);
+    if (s > 0 && __builtin_mul_overflow(numel_, s, &numel_))
+      fail<ValueError>("a tensor of shape {} has too many elements", *this);
   }
   if (empty) numel_ = 0;
 }
@@ -64,7 +65,8 @@ Shape broadcast(const Shape& a, const Shape& b, std::string_view op) {
   for (int64_t i = 1; i <= n; ++i) {
     const int64_t sa = i <= a.dim() ? a[-i] : 1;
     const int64_t sb = i <= b.dim() ? b[-i] : 1;
-    check<ValueError>(sa == sb || sa == 1 || sb == 1, "[{}] shapes {} and {} do not broadcast: size {} meets {}", op, a, b, sa, sb);
+    check<ValueError>(sa == sb || sa == 1 || sb == 1,
+                      "[{}] shapes {} and {} do not broadcast: size {} meets {}", op, a, b, sa, sb);
     sizes[static_cast<size_t>(n - i)] = sa == 1 ? sb : sa;
   }
   return Shape(std::move(sizes));
@@ -82,7 +84,8 @@ Strides broadcast_strides(const Shape& shape, const Strides& strides, const Shap
   check<ValueError>(broadcasts_to(shape, target), "shape {} does not broadcast to {}", shape, target);
   Strides result(static_cast<size_t>(target.dim()), 0);
   for (int64_t i = 1; i <= shape.dim(); ++i) {
-    if (shape[-i] == target[-i]) result[static_cast<size_t>(target.dim() - i)] = strides[static_cast<size_t>(shape.dim() - i)];
+    if (shape[-i] == target[-i])
+      result[static_cast<size_t>(target.dim() - i)] = strides[static_cast<size_t>(shape.dim() - i)];
   }
   return result;
 }

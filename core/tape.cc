@@ -18,7 +18,9 @@ NoGradGuard::~NoGradGuard() { grad_mode = outer_; }
 AnomalyGuard::AnomalyGuard() : outer_(std::exchange(anomaly_mode, true)) {}
 AnomalyGuard::~AnomalyGuard() { anomaly_mode = outer_; }
 
-static bool has_anomaly(const Tensor& t) { return anomaly_mode && t.defined() && !device_runtime(t.device()).all_finite(t); }
+static bool has_anomaly(const Tensor& t) {
+  return anomaly_mode && t.defined() && !device_runtime(t.device()).all_finite(t);
+}
 
 // ---- Upstream and Node
 
@@ -28,9 +30,10 @@ Tensor Upstream::saved(size_t i) const {
   const Node::Saved& s = node_.saved_.at(i);
   if (!s.tensor.defined()) return {};
   if (s.tensor.version() != s.version) {
-    fail<RuntimeError>("[{}] {} of shape {} was changed in place after forward: saved at version {}, now at version {}", node_.op_,
-                       s.input < 0 ? "its result" : fmt::format("input {}", s.input), s.tensor.shape(), s.version,
-                       s.tensor.version());
+    fail<RuntimeError>(
+        "[{}] {} of shape {} was changed in place after forward: saved at version {}, now at version {}",
+        node_.op_, s.input < 0 ? "its result" : fmt::format("input {}", s.input), s.tensor.shape(), s.version,
+        s.tensor.version());
   }
   return s.tensor;
 }
@@ -40,15 +43,16 @@ static int64_t next_sequence() {
   return counter++;
 }
 
-Node::Node(const char* op, std::span<const Tensor> inputs, const Tensor& output, std::span<const Tensor> saved,
-           BackwardFunction backward, const char* once)
+Node::Node(const char* op, std::span<const Tensor> inputs, const Tensor& output,
+           std::span<const Tensor> saved, BackwardFunction backward, const char* once)
     : op_(op), once_(once), sequence_(next_sequence()), backward_(std::move(backward)) {
   for (const Tensor& x : inputs) {
     inputs_.push_back(x.defined() ? x.slot() : nullptr);
     input_shapes_.push_back(x.defined() ? x.shape() : Shape());
   }
   for (const Tensor& s : saved) {
-    const auto source = std::find_if(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x.is_same(s); });
+    const auto source =
+        std::find_if(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x.is_same(s); });
     // Detached (invariant 3), and so is the output, or it would own itself.
     saved_.push_back({.tensor = s.defined() ? s.detach() : Tensor(),
                       .version = s.defined() ? s.version() : 0,
@@ -78,8 +82,8 @@ Gradients Node::backward(Tensor gradient) const {
                       "[{}] backward a second time, but the first freed what this operation held: {}", op_,
                       once_ ? once_ : "pass retain_graph = true to the first, or run forward again");
   Gradients gradients = backward_(Upstream(*this, std::move(gradient)));
-  check<RuntimeError>(gradients.size() == inputs_.size(), "[{}] backward gave {} gradients for {} inputs", op_, gradients.size(),
-                      inputs_.size());
+  check<RuntimeError>(gradients.size() == inputs_.size(), "[{}] backward gave {} gradients for {} inputs",
+                      op_, gradients.size(), inputs_.size());
   return gradients;
 }
 
@@ -98,18 +102,20 @@ std::string Node::describe_inputs() const {
 // ---- Recording
 
 bool will_record(std::initializer_list<Tensor> inputs) {
-  return grad_mode && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
+  return grad_mode && std::any_of(inputs.begin(), inputs.end(),
+                                  [](const Tensor& x) { return x.defined() && x.requires_grad(); });
 }
 
 Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std::span<const Tensor> saved,
               BackwardFunction backward, const char* once) {
-  const bool wanted =
-      grad_mode && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
+  const bool wanted = grad_mode && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) {
+                        return x.defined() && x.requires_grad();
+                      });
   if (!wanted && !anomaly_mode) return output;
   auto node = std::make_shared<Node>(op, inputs, output, saved, std::move(backward), once);
   if (has_anomaly(output)) {
-    fail<RuntimeError>("[{}] forward made a NaN or an infinity: result of shape {} from inputs of {}", op, output.shape(),
-                       node->describe_inputs());
+    fail<RuntimeError>("[{}] forward made a NaN or an infinity: result of shape {} from inputs of {}", op,
+                       output.shape(), node->describe_inputs());
   }
   if (wanted) {
     auto slot = std::make_shared<GradientSlot>(output.shape(), output.dtype(), output.device());
@@ -121,15 +127,17 @@ Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std
 
 // ---- Backward
 
-void accumulate_gradient(const char* op, const GradientSlot& slot, Tensor incoming, Tensor& sum, bool exclusive) {
+void accumulate_gradient(const char* op, const GradientSlot& slot, Tensor incoming, Tensor& sum,
+                         bool exclusive) {
   if (!incoming.defined()) return;
   check<RuntimeError>(incoming.dtype() == slot.dtype && incoming.device() == slot.device,
-                      "[{}] backward gave a gradient of {} on {} to an input of {} on {}", op, incoming.dtype(), incoming.device(),
-                      slot.dtype, slot.device);
+                      "[{}] backward gave a gradient of {} on {} to an input of {} on {}", op,
+                      incoming.dtype(), incoming.device(), slot.dtype, slot.device);
   DeviceRuntime& runtime = device_runtime(slot.device);
   const bool same_shape = incoming.shape() == slot.shape;
-  check<RuntimeError>(broadcasts_to(slot.shape, incoming.shape()), "[{}] backward gave a gradient of shape {} to an input of shape {}",
-                      op, incoming.shape(), slot.shape);
+  check<RuntimeError>(broadcasts_to(slot.shape, incoming.shape()),
+                      "[{}] backward gave a gradient of shape {} to an input of shape {}", op,
+                      incoming.shape(), slot.shape);
   if (!sum.defined()) {
     if (!same_shape) {
       sum = Tensor::zeros(slot.shape, slot.dtype, slot.device);
@@ -157,7 +165,9 @@ static std::vector<std::shared_ptr<GradientSlot>> newest_first(const std::shared
       if (input && seen.insert(input.get()).second) order.push_back(input);
     }
   }
-  const auto age = [](const std::shared_ptr<GradientSlot>& s) { return s->producer ? s->producer->sequence() : -1; };
+  const auto age = [](const std::shared_ptr<GradientSlot>& s) {
+    return s->producer ? s->producer->sequence() : -1;
+  };
   std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) { return age(a) > age(b); });
   return order;
 }
@@ -165,21 +175,23 @@ static std::vector<std::shared_ptr<GradientSlot>> newest_first(const std::shared
 static Tensor initial_gradient(const Tensor& output, Tensor gradient) {
   if (!gradient.defined()) {
     check<ValueError>(output.numel() == 1,
-                      "[backward] a gradient may be left out for one element only, and the output has shape {}: pass one of "
+                      "[backward] a gradient may be left out for one element only, and the output has shape "
+                      "{}: pass one of "
                       "that shape",
                       output.shape());
     return Tensor::full(output.shape(), 1, output.dtype(), output.device());
   }
-  check<ValueError>(gradient.shape() == output.shape(), "[backward] the gradient has shape {}, the output {}", gradient.shape(),
-                    output.shape());
-  check<TypeError>(gradient.dtype() == output.dtype(), "[backward] the gradient has dtype {}, the output {}", gradient.dtype(),
-                   output.dtype());
+  check<ValueError>(gradient.shape() == output.shape(), "[backward] the gradient has shape {}, the output {}",
+                    gradient.shape(), output.shape());
+  check<TypeError>(gradient.dtype() == output.dtype(), "[backward] the gradient has dtype {}, the output {}",
+                   gradient.dtype(), output.dtype());
   return gradient.detach();
 }
 
 void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
   check<RuntimeError>(output.requires_grad(),
-                      "[backward] the output of shape {} depends on nothing that requires a gradient, or was computed with grad "
+                      "[backward] the output of shape {} depends on nothing that requires a gradient, or was "
+                      "computed with grad "
                       "mode off (gradients of gradients are not supported)",
                       output.shape());
   const NoGradGuard no_grad;
@@ -213,10 +225,12 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
       for (size_t i = 0; i < gradients.size(); ++i) {
         if (!node->inputs()[i]) continue;
         if (has_anomaly(gradients[i])) {
-          fail<RuntimeError>("[{}] backward made a NaN or an infinity: gradient of input {} among inputs of {}", node->op(), i,
-                             node->describe_inputs());
+          fail<RuntimeError>(
+              "[{}] backward made a NaN or an infinity: gradient of input {} among inputs of {}", node->op(),
+              i, node->describe_inputs());
         }
-        accumulate_gradient(node->op(), *node->inputs()[i], std::move(gradients[i]), pending[node->inputs()[i].get()], false);
+        accumulate_gradient(node->op(), *node->inputs()[i], std::move(gradients[i]),
+                            pending[node->inputs()[i].get()], false);
       }
     }
     if (!retain_graph || node->once()) node->release();

@@ -140,9 +140,10 @@ bool will_record(std::initializer_list<Tensor> inputs);
 Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std::span<const Tensor> saved,
               BackwardFunction backward, const char* once = nullptr);
 inline Tensor record(const char* op, Tensor output, std::initializer_list<Tensor> inputs,
-                     std::initializer_list<Tensor> saved, BackwardFunction backward, const char* once = nullptr) {
-  return record(op, std::move(output), std::span(inputs.begin(), inputs.size()), std::span(saved.begin(), saved.size()),
-                std::move(backward), once);
+                     std::initializer_list<Tensor> saved, BackwardFunction backward,
+                     const char* once = nullptr) {
+  return record(op, std::move(output), std::span(inputs.begin(), inputs.size()),
+                std::span(saved.begin(), saved.size()), std::move(backward), once);
 }
 
 /// Adds the gradients of all leaves that `output` depends on to their grad().
@@ -158,6 +159,7 @@ void backward(const Tensor& output, Tensor gradient = {}, bool retain_graph = fa
 /// `incoming` may have more or larger dimensions than the slot where the slot's shape was broadcast: it is summed over
 /// them. An undefined `incoming` adds nothing; an undefined `sum` adopts it, or its copy when others hold it and
 /// `exclusive` is asked for. Throws RuntimeError that begins with [op] on another shape, dtype or device.
-void accumulate_gradient(const char* op, const GradientSlot& slot, Tensor incoming, Tensor& sum, bool exclusive);
+void accumulate_gradient(const char* op, const GradientSlot& slot, Tensor incoming, Tensor& sum,
+                         bool exclusive);
 
 }  // namespace tapehead

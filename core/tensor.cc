@@ -22,8 +22,8 @@ Tensor Tensor::full(Shape shape, double value, DType dtype, Device device) {
 
 template <class T>
 Tensor Tensor::from(Shape shape, std::span<const T> values, Device device) {
-  check<ValueError>(static_cast<int64_t>(values.size()) == shape.numel(), "[from] shape {} takes {} values, not {}", shape,
-                    shape.numel(), values.size());
+  check<ValueError>(static_cast<int64_t>(values.size()) == shape.numel(),
+                    "[from] shape {} takes {} values, not {}", shape, shape.numel(), values.size());
   Tensor t(std::move(shape), dtype_of<T>(), device);
   if (!values.empty()) device_runtime(device).copy_from_host(t.mutable_raw_data(), values.data(), t.bytes());
   return t;
@@ -32,7 +32,8 @@ Tensor Tensor::from(Shape shape, std::span<const T> values, Device device) {
 Tensor Tensor::over(std::shared_ptr<Storage> storage, Shape shape, DType dtype, int64_t offset) {
   const int64_t room = storage->bytes() / size_of(dtype);
   check<ValueError>(0 <= offset && offset <= room && shape.numel() <= room - offset,
-                    "[over] shape {} of {} at element {} does not fit into {} bytes", shape, dtype, offset, storage->bytes());
+                    "[over] shape {} of {} at element {} does not fit into {} bytes", shape, dtype, offset,
+                    storage->bytes());
   Tensor t;
   t.impl_ = std::make_shared<Impl>();
   t.impl_->storage = std::move(storage);
@@ -115,10 +116,11 @@ Tensor Tensor::to(Device to) const {
 }
 
 void Tensor::check_writable_in_place(const char* op) const {
-  check<RuntimeError>(!requires_grad() || !grad_enabled(),
-                      "[{}] a tensor of shape {} that requires a gradient is not changed in place while grad mode is on: "
-                      "enter a NoGradGuard first",
-                      op, shape());
+  check<RuntimeError>(
+      !requires_grad() || !grad_enabled(),
+      "[{}] a tensor of shape {} that requires a gradient is not changed in place while grad mode is on: "
+      "enter a NoGradGuard first",
+      op, shape());
 }
 
 void Tensor::fill(double value) {
@@ -129,10 +131,12 @@ void Tensor::fill(double value) {
 
 void Tensor::copy_from(const Tensor& x) {
   check_writable_in_place("copy_from");
-  check<ValueError>(broadcasts_to(x.shape(), shape()), "[copy_from] shape {} does not broadcast to {}", x.shape(), shape());
+  check<ValueError>(broadcasts_to(x.shape(), shape()), "[copy_from] shape {} does not broadcast to {}",
+                    x.shape(), shape());
   for (int64_t i = 0; i < dim(); ++i) {
     check<ValueError>(size(i) <= 1 || strides()[static_cast<size_t>(i)] != 0,
-                      "[copy_from] the elements along axis {} of shape {} are one and the same: expanded tensors are not written",
+                      "[copy_from] the elements along axis {} of shape {} are one and the same: expanded "
+                      "tensors are not written",
                       i, shape());
   }
   bump_version();
@@ -143,14 +147,16 @@ void Tensor::copy_from(const Tensor& x) {
 Tensor& Tensor::set_requires_grad(bool wanted) {
   if (requires_grad() && slot()->producer) {
     fail<RuntimeError>(
-        "[set_requires_grad] a tensor of shape {} is the result of [{}]: only leaves are told to require a gradient or not; "
+        "[set_requires_grad] a tensor of shape {} is the result of [{}]: only leaves are told to require a "
+        "gradient or not; "
         "detach() it first",
         shape(), slot()->producer->op());
   }
   if (!wanted) {
     impl_->slot = nullptr;
   } else if (!requires_grad()) {
-    check<TypeError>(is_floating(dtype()), "[set_requires_grad] only floating tensors have gradients, not dtype {}", dtype());
+    check<TypeError>(is_floating(dtype()),
+                     "[set_requires_grad] only floating tensors have gradients, not dtype {}", dtype());
     impl_->slot = std::make_shared<GradientSlot>(shape(), dtype(), device());
   }
   return *this;
@@ -159,24 +165,27 @@ Tensor& Tensor::set_requires_grad(bool wanted) {
 Tensor Tensor::grad() const { return slot() ? slot()->gradient : Tensor(); }
 
 void Tensor::set_grad(Tensor gradient) {
-  check<RuntimeError>(requires_grad(), "[set_grad] a tensor of shape {} does not require a gradient", shape());
+  check<RuntimeError>(requires_grad(), "[set_grad] a tensor of shape {} does not require a gradient",
+                      shape());
   if (!gradient.defined()) {
     slot()->gradient = {};
     return;
   }
-  check<ValueError>(gradient.shape() == shape() && gradient.dtype() == dtype() && gradient.device() == device(),
-                    "[set_grad] a gradient of shape {} of {} on {} for a tensor of shape {} of {} on {}: they are the same",
-                    gradient.shape(), gradient.dtype(), gradient.device(), shape(), dtype(), device());
+  check<ValueError>(
+      gradient.shape() == shape() && gradient.dtype() == dtype() && gradient.device() == device(),
+      "[set_grad] a gradient of shape {} of {} on {} for a tensor of shape {} of {} on {}: they are the same",
+      gradient.shape(), gradient.dtype(), gradient.device(), shape(), dtype(), device());
   slot()->gradient = gradient.detach();
 }
 
 void Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) {
-  check<RuntimeError>(requires_grad(), "[register_hook] a tensor of shape {} does not require a gradient", shape());
+  check<RuntimeError>(requires_grad(), "[register_hook] a tensor of shape {} does not require a gradient",
+                      shape());
   slot()->hooks.push_back(std::move(hook));
 }
 
-#define TAPEHEAD_INSTANTIATE(T)                                            \
-  template Tensor Tensor::from<T>(Shape, std::span<const T>, Device);      \
+#define TAPEHEAD_INSTANTIATE(T)                                       \
+  template Tensor Tensor::from<T>(Shape, std::span<const T>, Device); \
   template std::vector<T> Tensor::to_vector<T>() const;
 TAPEHEAD_INSTANTIATE(double)
 TAPEHEAD_INSTANTIATE(float)

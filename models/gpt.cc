@@ -100,9 +100,7 @@ Tensor GPT::hidden(const Tensor& ids, Generator* dropout_numbers) const {
   return ln_f_(x);
 }
 
-Tensor GPT::head(const Tensor& hidden) const {
-  return linear(hidden, wte_);
-}
+Tensor GPT::head(const Tensor& hidden) const { return linear(hidden, wte_); }
 
 Tensor GPT::loss(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args,
                  Generator* dropout_numbers) const {

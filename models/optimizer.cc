@@ -57,11 +57,7 @@ static ParameterList with_names(const ParameterList& parameters, const std::vect
   return list;
 }
 
-ParameterList AdamWOptimizer::first_moments() const {
-  return with_names(parameters_, first_);
-}
-ParameterList AdamWOptimizer::second_moments() const {
-  return with_names(parameters_, second_);
-}
+ParameterList AdamWOptimizer::first_moments() const { return with_names(parameters_, first_); }
+ParameterList AdamWOptimizer::second_moments() const { return with_names(parameters_, second_); }
 
 }  // namespace tapehead

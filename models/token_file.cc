@@ -24,9 +24,7 @@ struct Header {
 
 constexpr int64_t kVersion = 1;
 
-int64_t token_bytes(int64_t vocab_size) {
-  return vocab_size <= 65536 ? 2 : 4;
-}
+int64_t token_bytes(int64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 
 template <class Stored>
 void write_tokens(AtomicFile& file, std::span<const int32_t> tokens) {

@@ -21,9 +21,7 @@ static Tensor dense_heads(const Tensor& x) {
   return x.size(3) == 1 || x.strides()[3] == 1 ? x.detach() : x.contiguous();
 }
 
-static double default_scale(int64_t width) {
-  return 1 / std::sqrt(static_cast<double>(width));
-}
+static double default_scale(int64_t width) { return 1 / std::sqrt(static_cast<double>(width)); }
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                                     std::optional<double> scale) {

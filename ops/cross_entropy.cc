@@ -10,9 +10,7 @@ namespace tapehead {
 
 static constexpr std::array<std::string_view, 3> kReductions = {"mean", "sum", "none"};
 
-std::string_view name(Reduction reduction) {
-  return kReductions.at(static_cast<size_t>(reduction));
-}
+std::string_view name(Reduction reduction) { return kReductions.at(static_cast<size_t>(reduction)); }
 
 Reduction parse_reduction(std::string_view text) {
   for (size_t i = 0; i < kReductions.size(); ++i) {

@@ -7,8 +7,8 @@ namespace tapehead {
 // ---- Two inputs
 
 static Tensor apply(Binary op, const char* name, const Tensor& a, const Tensor& b) {
-  check<TypeError>(a.dtype() == b.dtype() && is_floating(a.dtype()), "[{}] takes two tensors of one floating dtype, not {} and {}",
-                   name, a.dtype(), b.dtype());
+  check<TypeError>(a.dtype() == b.dtype() && is_floating(a.dtype()),
+                   "[{}] takes two tensors of one floating dtype, not {} and {}", name, a.dtype(), b.dtype());
   Tensor y(broadcast(a.shape(), b.shape(), name), a.dtype(), a.device());
   backend(y).binary(op, a, b, y);
   return y;
@@ -17,7 +17,9 @@ static Tensor apply(Binary op, const char* name, const Tensor& a, const Tensor& 
 // Gradients keep the broadcast shape: accumulate_gradient sums over what an input was broadcast along.
 
 Tensor add(const Tensor& a, const Tensor& b) {
-  return record("add", apply(Binary::add, "add", a, b), {a, b}, {}, [](const Upstream& up) -> Gradients { return {up.grad, up.grad}; });
+  return record("add", apply(Binary::add, "add", a, b), {a, b}, {}, [](const Upstream& up) -> Gradients {
+    return {up.grad, up.grad};
+  });
 }
 
 Tensor sub(const Tensor& a, const Tensor& b) {
@@ -35,7 +37,8 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 Tensor div(const Tensor& a, const Tensor& b) {
   return record("div", apply(Binary::div, "div", a, b), {a, b}, {a, b}, [](const Upstream& up) -> Gradients {
     const Tensor num = up.saved(0), den = up.saved(1);
-    return {up.needs(0) ? up.grad / den : Tensor(), up.needs(1) ? neg(up.grad * num / (den * den)) : Tensor()};
+    return {up.needs(0) ? up.grad / den : Tensor(),
+            up.needs(1) ? neg(up.grad * num / (den * den)) : Tensor()};
   });
 }
 

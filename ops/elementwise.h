@@ -18,10 +18,18 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 
 /// With a number, of a's dtype.
-inline Tensor operator+(const Tensor& a, double b) { return add(a, Tensor::scalar(b, a.dtype(), a.device())); }
-inline Tensor operator-(const Tensor& a, double b) { return sub(a, Tensor::scalar(b, a.dtype(), a.device())); }
-inline Tensor operator*(const Tensor& a, double b) { return mul(a, Tensor::scalar(b, a.dtype(), a.device())); }
-inline Tensor operator/(const Tensor& a, double b) { return div(a, Tensor::scalar(b, a.dtype(), a.device())); }
+inline Tensor operator+(const Tensor& a, double b) {
+  return add(a, Tensor::scalar(b, a.dtype(), a.device()));
+}
+inline Tensor operator-(const Tensor& a, double b) {
+  return sub(a, Tensor::scalar(b, a.dtype(), a.device()));
+}
+inline Tensor operator*(const Tensor& a, double b) {
+  return mul(a, Tensor::scalar(b, a.dtype(), a.device()));
+}
+inline Tensor operator/(const Tensor& a, double b) {
+  return div(a, Tensor::scalar(b, a.dtype(), a.device()));
+}
 
 Tensor neg(const Tensor& x);
 Tensor exp(const Tensor& x);

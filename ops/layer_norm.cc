@@ -5,9 +5,7 @@
 
 namespace tapehead {
 
-static Tensor dense_or_none(const Tensor& x) {
-  return x.defined() ? x.contiguous() : x;
-}
+static Tensor dense_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
 
 static void check_vector(const char* what, const Tensor& v, const Tensor& x) {
   if (!v.defined()) return;

@@ -10,9 +10,7 @@ namespace tapehead {
 
 static constexpr std::array<std::string_view, 4> kPolicies = {"auto", "accurate", "balanced", "compact"};
 
-std::string_view name(AccPolicy policy) {
-  return kPolicies.at(static_cast<size_t>(policy));
-}
+std::string_view name(AccPolicy policy) { return kPolicies.at(static_cast<size_t>(policy)); }
 
 static AccPolicy parse_policy(std::string_view text) {
   const auto found = std::find(kPolicies.begin(), kPolicies.end(), text);
@@ -24,16 +22,11 @@ static AccPolicy parse_policy(std::string_view text) {
 
 std::string name(const ChunkingMethod& method) {
   switch (method.kind) {
-    case ChunkingMethod::automatic:
-      return "auto";
-    case ChunkingMethod::auto_table:
-      return "auto_table";
-    case ChunkingMethod::throughput:
-      return "throughput";
-    case ChunkingMethod::budget:
-      return fmt::format("budget:{}", method.number);
-    case ChunkingMethod::aspect_ratio:
-      break;
+    case ChunkingMethod::automatic: return "auto";
+    case ChunkingMethod::auto_table: return "auto_table";
+    case ChunkingMethod::throughput: return "throughput";
+    case ChunkingMethod::budget: return fmt::format("budget:{}", method.number);
+    case ChunkingMethod::aspect_ratio: break;
   }
   return method.number == 1 ? "aspect_ratio" : fmt::format("aspect_ratio:{}", method.number);
 }
@@ -94,9 +87,7 @@ LinearCrossEntropyOptions::LinearCrossEntropyOptions(Fields fields) : fields_(st
                     fields_.acc_dtype.value_or(DType::f32));
 }
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-  return a / b + (a % b != 0);
-}
+static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 static int64_t next_pow2(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }
@@ -175,14 +166,11 @@ ResolvedLinearCrossEntropyOptions LinearCrossEntropyOptions::resolve(int64_t N, 
               .number = is_half(T) && device.kind == Device::cpu ? 1 : 2};
   }
   switch (method.kind) {
-    case ChunkingMethod::throughput:
-      r.batch_chunk_size = std::clamp<int64_t>(N, 1, kThroughputRows);
-      break;
+    case ChunkingMethod::throughput: r.batch_chunk_size = std::clamp<int64_t>(N, 1, kThroughputRows); break;
     case ChunkingMethod::budget:
       r.batch_chunk_size = budget_rows(method.number, N, F, C, T, r, probabilities);
       break;
-    default:
-      r.batch_chunk_size = aspect_ratio_rows(N, F, C, method.number);
+    default: r.batch_chunk_size = aspect_ratio_rows(N, F, C, method.number);
   }
   if (method.kind == ChunkingMethod::automatic) {
     if (r.acc_policy == AccPolicy::compact) {

@@ -6,14 +6,10 @@ namespace tapehead {
 
 std::string_view name(Lifetime lifetime, bool in_backward) {
   switch (lifetime) {
-    case Lifetime::chunk:
-      return "chunk";
-    case Lifetime::pass:
-      return in_backward ? "backward" : "forward";
-    case Lifetime::until_backward:
-      return "until backward";
-    case Lifetime::result:
-      return "result";
+    case Lifetime::chunk: return "chunk";
+    case Lifetime::pass: return in_backward ? "backward" : "forward";
+    case Lifetime::until_backward: return "until backward";
+    case Lifetime::result: return "result";
   }
   return "";
 }

@@ -10,9 +10,7 @@ static void check_dtypes(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 // The last two dimensions swapped; not recorded.
-static Tensor transposed(const Tensor& x) {
-  return transpose(x.detach(), -2, -1);
-}
+static Tensor transposed(const Tensor& x) { return transpose(x.detach(), -2, -1); }
 
 static Shape leading(const Shape& shape) {
   return Shape(std::vector<int64_t>(shape.begin(), shape.end() - 2));

@@ -34,9 +34,7 @@ struct Reduced {
 };
 
 // Both have a result's elements and differ in dimensions of size 1 only.
-static Tensor viewed(const Tensor& x, const Shape& shape) {
-  return reshape(x, shape.sizes());
-}
+static Tensor viewed(const Tensor& x, const Shape& shape) { return reshape(x, shape.sizes()); }
 
 static Tensor scaled_sum(const char* op, const Tensor& x, const Reduced& r, double scale) {
   Tensor y(r.kept, x.dtype(), x.device());

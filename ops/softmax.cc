@@ -26,11 +26,7 @@ static Tensor apply(const char* name, const Tensor& x, int64_t axis, bool log) {
   return transpose(apply(name, transpose(x, axis, -1), log), axis, -1);
 }
 
-Tensor softmax(const Tensor& x, int64_t axis) {
-  return apply("softmax", x, axis, false);
-}
-Tensor log_softmax(const Tensor& x, int64_t axis) {
-  return apply("log_softmax", x, axis, true);
-}
+Tensor softmax(const Tensor& x, int64_t axis) { return apply("softmax", x, axis, false); }
+Tensor log_softmax(const Tensor& x, int64_t axis) { return apply("log_softmax", x, axis, true); }
 
 }  // namespace tapehead

@@ -14,9 +14,7 @@ std::string with_thousands(std::string number) {
   return number;
 }
 
-std::string format_count(int64_t count) {
-  return with_thousands(fmt::format("{}", count));
-}
+std::string format_count(int64_t count) { return with_thousands(fmt::format("{}", count)); }
 
 std::string format_bytes(int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);

@@ -36,9 +36,7 @@ struct Case {
   Tensor input, weight, target, bias, class_weight, token_weight, grad_output;
 };
 
-bool has_non_finite(const Tensor& x) {
-  return x.defined() && !device_runtime(x.device()).all_finite(x);
-}
+bool has_non_finite(const Tensor& x) { return x.defined() && !device_runtime(x.device()).all_finite(x); }
 
 Case read_case(const std::string& path, Device device) {
   const SafetensorsFile file = SafetensorsFile::open(path);

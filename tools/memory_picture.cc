@@ -40,14 +40,10 @@ double fitting_size(std::string_view text, double width, double largest) {
 
 const char* color(Lifetime lifetime) {
   switch (lifetime) {
-    case Lifetime::chunk:
-      return "#f2b134";
-    case Lifetime::pass:
-      return "#ed553b";
-    case Lifetime::until_backward:
-      return "#3caea3";
-    case Lifetime::result:
-      return "#20639b";
+    case Lifetime::chunk: return "#f2b134";
+    case Lifetime::pass: return "#ed553b";
+    case Lifetime::until_backward: return "#3caea3";
+    case Lifetime::result: return "#20639b";
   }
   return "";
 }

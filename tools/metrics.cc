@@ -49,9 +49,7 @@ MetricsLog::MetricsLog(std::string path, int64_t step) : path_(std::move(path)) 
   check<SystemError>(descriptor_ >= 0, "cannot open {}: {}", path_, std::strerror(errno));
 }
 
-MetricsLog::~MetricsLog() {
-  close(descriptor_);
-}
+MetricsLog::~MetricsLog() { close(descriptor_); }
 
 void MetricsLog::add(const StepMetrics& m) {
   append(json({{"step", m.step},

@@ -16,13 +16,9 @@ constexpr std::string_view kErase = "\r\x1b[K";
 
 ProgressLine::ProgressLine() : terminal_(isatty(STDERR_FILENO) == 1) {}
 
-ProgressLine::~ProgressLine() {
-  clear();
-}
+ProgressLine::~ProgressLine() { clear(); }
 
-bool ProgressLine::due() const {
-  return terminal_ && std::chrono::steady_clock::now() >= next_;
-}
+bool ProgressLine::due() const { return terminal_ && std::chrono::steady_clock::now() >= next_; }
 
 void ProgressLine::show(std::string_view text) {
   if (!terminal_) return;

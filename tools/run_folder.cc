@@ -25,9 +25,7 @@ std::string fingerprint(std::string_view bytes) {
   return fmt::format("{:016x}", hash);
 }
 
-std::string file_name(const std::string& path) {
-  return std::filesystem::path(path).filename().string();
-}
+std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
 std::string absolute_or_empty(const std::string& path) {
   return path.empty() ? "" : std::filesystem::absolute(path).string();

@@ -40,13 +40,9 @@ StopSignal::StopSignal() {
   set_both(&action, &action, &outer_interrupt, &outer_terminate);
 }
 
-StopSignal::~StopSignal() {
-  set_both(&outer_interrupt, &outer_terminate, nullptr, nullptr);
-}
+StopSignal::~StopSignal() { set_both(&outer_interrupt, &outer_terminate, nullptr, nullptr); }
 
-const std::atomic<bool>& StopSignal::requested() const {
-  return stop_requested;
-}
+const std::atomic<bool>& StopSignal::requested() const { return stop_requested; }
 
 void StopSignal::die() const {
   if (stop_signal == 0) return;

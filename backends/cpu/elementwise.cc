@@ -102,30 +102,19 @@ void MapUnary(int64_t n, T* y, const T* x, const T* gy) {
 template <class T>
 void MapUnary(Unary op, int64_t n, T* y, const T* x, const T* gy) {
   switch (op) {
-    case Unary::neg:
-      return MapUnary<Unary::neg>(n, y, x, gy);
-    case Unary::exp:
-      return MapUnary<Unary::exp>(n, y, x, gy);
-    case Unary::log:
-      return MapUnary<Unary::log>(n, y, x, gy);
-    case Unary::tanh:
-      return MapUnary<Unary::tanh>(n, y, x, gy);
-    case Unary::sqrt:
-      return MapUnary<Unary::sqrt>(n, y, x, gy);
-    case Unary::relu:
-      return MapUnary<Unary::relu>(n, y, x, gy);
-    case Unary::gelu:
-      return MapUnary<Unary::gelu>(n, y, x, gy);
-    case Unary::gelu_tanh:
-      return MapUnary<Unary::gelu_tanh>(n, y, x, gy);
-    case Unary::silu:
-      return MapUnary<Unary::silu>(n, y, x, gy);
+    case Unary::neg: return MapUnary<Unary::neg>(n, y, x, gy);
+    case Unary::exp: return MapUnary<Unary::exp>(n, y, x, gy);
+    case Unary::log: return MapUnary<Unary::log>(n, y, x, gy);
+    case Unary::tanh: return MapUnary<Unary::tanh>(n, y, x, gy);
+    case Unary::sqrt: return MapUnary<Unary::sqrt>(n, y, x, gy);
+    case Unary::relu: return MapUnary<Unary::relu>(n, y, x, gy);
+    case Unary::gelu: return MapUnary<Unary::gelu>(n, y, x, gy);
+    case Unary::gelu_tanh: return MapUnary<Unary::gelu_tanh>(n, y, x, gy);
+    case Unary::silu: return MapUnary<Unary::silu>(n, y, x, gy);
   }
 }
 
-void UnaryF32(Unary op, int64_t n, float* y, const float* x, const float* gy) {
-  MapUnary(op, n, y, x, gy);
-}
+void UnaryF32(Unary op, int64_t n, float* y, const float* x, const float* gy) { MapUnary(op, n, y, x, gy); }
 void UnaryF64(Unary op, int64_t n, double* y, const double* x, const double* gy) {
   MapUnary(op, n, y, x, gy);
 }
@@ -190,9 +179,7 @@ static void run_unary(Unary op, const Tensor& x, const Tensor& gy, Tensor& y) {
   });
 }
 
-void CpuBackend::unary(Unary op, const Tensor& x, Tensor& y) {
-  run_unary(op, x, {}, y);
-}
+void CpuBackend::unary(Unary op, const Tensor& x, Tensor& y) { run_unary(op, x, {}, y); }
 
 void CpuBackend::unary_backward(Unary op, const Tensor& saved, const Tensor& gy, Tensor& gx) {
   run_unary(op, saved, gy, gx);
@@ -228,14 +215,10 @@ static void run_binary(const Tensor& a, const Tensor& b, Tensor& y, F f) {
 
 void CpuBackend::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& y) {
   switch (op) {
-    case Binary::add:
-      return run_binary(a, b, y, [](auto u, auto v) { return u + v; });
-    case Binary::sub:
-      return run_binary(a, b, y, [](auto u, auto v) { return u - v; });
-    case Binary::mul:
-      return run_binary(a, b, y, [](auto u, auto v) { return u * v; });
-    case Binary::div:
-      return run_binary(a, b, y, [](auto u, auto v) { return u / v; });
+    case Binary::add: return run_binary(a, b, y, [](auto u, auto v) { return u + v; });
+    case Binary::sub: return run_binary(a, b, y, [](auto u, auto v) { return u - v; });
+    case Binary::mul: return run_binary(a, b, y, [](auto u, auto v) { return u * v; });
+    case Binary::div: return run_binary(a, b, y, [](auto u, auto v) { return u / v; });
   }
 }
 

@@ -21,7 +21,7 @@ void parallel_for(int64_t n, int64_t grain, F&& f) {
     if (n > 0) f(int64_t{0}, n);
     return;
   }
-#pragma omp parallel num_threads(static_cast<int>(threads))
+#pragma omp parallel num_threads(static_cast <int>(threads))
   {
     const int64_t t = omp_get_thread_num(), count = omp_get_num_threads();
     f(n / count * t + std::min(t, n % count), n / count * (t + 1) + std::min(t + 1, n % count));

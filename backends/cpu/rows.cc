@@ -262,13 +262,9 @@ HWY_EXPORT(SoftmaxBackward);
 HWY_EXPORT(LayerNorm);
 HWY_EXPORT(LayerNormBackward);
 
-static Tensor widened(const Tensor& x) {
-  return x.defined() ? x.to(DType::f32) : x;
-}
+static Tensor widened(const Tensor& x) { return x.defined() ? x.to(DType::f32) : x; }
 
-static Tensor wide_output(const Tensor& y) {
-  return y.defined() ? Tensor(y.shape()) : y;
-}
+static Tensor wide_output(const Tensor& y) { return y.defined() ? Tensor(y.shape()) : y; }
 
 void CpuBackend::softmax(const Tensor& x, bool log, Tensor& y) {
   if (is_half(x.dtype())) {

@@ -26,9 +26,7 @@ void* CpuBackend::allocate(int64_t bytes) {
   return memory;
 }
 
-void CpuBackend::deallocate(void* memory, int64_t) noexcept {
-  std::free(memory);
-}
+void CpuBackend::deallocate(void* memory, int64_t) noexcept { std::free(memory); }
 
 void CpuBackend::copy_from_host(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));

@@ -158,12 +158,9 @@ void CpuBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<cons
     });
   };
   switch (p[0].dtype()) {
-    case DType::f32:
-      return run(HWY_DYNAMIC_DISPATCH(adamw_f32));
-    case DType::f64:
-      return run(HWY_DYNAMIC_DISPATCH(adamw_f64));
-    default:
-      fail<TypeError>("[adamw] takes parameters of f32 or f64, not {}", p[0].dtype());
+    case DType::f32: return run(HWY_DYNAMIC_DISPATCH(adamw_f32));
+    case DType::f64: return run(HWY_DYNAMIC_DISPATCH(adamw_f64));
+    default: fail<TypeError>("[adamw] takes parameters of f32 or f64, not {}", p[0].dtype());
   }
 }
 

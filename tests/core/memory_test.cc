@@ -16,9 +16,7 @@ using ::testing::ThrowsMessage;
 
 constexpr Device kCpu{};
 
-Tensor bytes(int64_t n) {
-  return Tensor({n / 4}, DType::f32);
-}
+Tensor bytes(int64_t n) { return Tensor({n / 4}, DType::f32); }
 
 // Counts live as long as the process, so every test has scopes of its own name.
 

@@ -19,9 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-std::string temporary(const std::string& name) {
-  return testing::TempDir() + "safetensors_test_" + name;
-}
+std::string temporary(const std::string& name) { return testing::TempDir() + "safetensors_test_" + name; }
 
 // A file of this header and as many bytes of data.
 std::string file_of(const std::string& header, size_t data_bytes) {
@@ -31,9 +29,7 @@ std::string file_of(const std::string& header, size_t data_bytes) {
   return bytes + header + std::string(data_bytes, '\1');
 }
 
-SafetensorsFile parse(const std::string& bytes) {
-  return SafetensorsFile::parse(bytes, "some.safetensors");
-}
+SafetensorsFile parse(const std::string& bytes) { return SafetensorsFile::parse(bytes, "some.safetensors"); }
 
 const char* const kOne = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
 
@@ -350,24 +346,12 @@ TEST(SafetensorsMutations, OfAValidFileNeverCrash) {
       if (bytes.empty()) break;
       const size_t at = random.below(bytes.size());
       switch (random.below(7)) {
-        case 0:
-          bytes[at] = static_cast<char>(random.word());
-          break;
-        case 1:
-          bytes[at] ^= static_cast<char>(1 << random.below(8));
-          break;
-        case 2:
-          bytes.erase(at, 1 + random.below(8));
-          break;
-        case 3:
-          bytes.insert(at, tokens[random.below(std::size(tokens))]);
-          break;
-        case 4:
-          bytes.resize(at);
-          break;
-        case 5:
-          bytes += bytes.substr(at);
-          break;
+        case 0: bytes[at] = static_cast<char>(random.word()); break;
+        case 1: bytes[at] ^= static_cast<char>(1 << random.below(8)); break;
+        case 2: bytes.erase(at, 1 + random.below(8)); break;
+        case 3: bytes.insert(at, tokens[random.below(std::size(tokens))]); break;
+        case 4: bytes.resize(at); break;
+        case 5: bytes += bytes.substr(at); break;
         case 6:
           bytes[random.below(std::min<size_t>(bytes.size(), 8))] = static_cast<char>(random.word());
           break;

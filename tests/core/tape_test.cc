@@ -22,9 +22,7 @@ Tensor vector(const std::vector<double>& values) {
   return Tensor::from<double>({static_cast<int64_t>(values.size())}, values);
 }
 
-Tensor leaf(const std::vector<double>& values) {
-  return vector(values).set_requires_grad();
-}
+Tensor leaf(const std::vector<double>& values) { return vector(values).set_requires_grad(); }
 
 Tensor multiply(const Tensor& a, const Tensor& b, double factor = 1) {
   std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
@@ -54,9 +52,7 @@ Tensor answer(const Tensor& x, BackwardFunction backward) {
   return record("answer", x.clone(), {x}, {}, std::move(backward));
 }
 
-std::vector<double> grad(const Tensor& x) {
-  return x.grad().to_vector<double>();
-}
+std::vector<double> grad(const Tensor& x) { return x.grad().to_vector<double>(); }
 
 // ---- Sums of gradients
 

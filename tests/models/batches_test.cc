@@ -25,9 +25,7 @@ TokenFile counting_tokens(int64_t count) {
   return TokenFile::open(path);
 }
 
-std::vector<int64_t> values(const Tensor& x) {
-  return x.to_vector<int64_t>();
-}
+std::vector<int64_t> values(const Tensor& x) { return x.to_vector<int64_t>(); }
 
 TEST(BatchesTest, TargetsFollowTheirInputsAndTheLastWindowIsMaskedWhereTheTextEnds) {
   const TokenFile tokens = counting_tokens(9);

@@ -9,9 +9,7 @@
 
 namespace tapehead {
 
-inline SafetensorsFile gpt2_golden() {
-  return SafetensorsFile::open("tests/golden/gpt2.safetensors");
-}
+inline SafetensorsFile gpt2_golden() { return SafetensorsFile::open("tests/golden/gpt2.safetensors"); }
 
 /// With the golden parameters, in f32 or converted to f64.
 inline GPT gpt2_model(const SafetensorsFile& golden, DType dtype = DType::f32) {

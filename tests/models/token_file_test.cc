@@ -178,9 +178,7 @@ TEST_F(TokenFileTest, TokensOfAnotherTokenizerAreAnError) {
               ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("of 10"), HasSubstr("has 11"))));
 }
 
-TEST_F(TokenFileTest, AMissingFileIsAnErrorThatNamesIt) {
-  expect_open_error("there is no file");
-}
+TEST_F(TokenFileTest, AMissingFileIsAnErrorThatNamesIt) { expect_open_error("there is no file"); }
 
 }  // namespace
 }  // namespace tapehead

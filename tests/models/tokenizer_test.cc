@@ -49,9 +49,7 @@ std::string random_bytes(uint64_t seed, int64_t count) {
   return bytes;
 }
 
-Tokenizer small_tokenizer() {
-  return Tokenizer::train(read_file(kGolden + "/paragraph.txt"), 400);
-}
+Tokenizer small_tokenizer() { return Tokenizer::train(read_file(kGolden + "/paragraph.txt"), 400); }
 
 TEST(Pretokenizer, CutsByGpt2sRule) {
   EXPECT_THAT(

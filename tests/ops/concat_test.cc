@@ -10,9 +10,7 @@
 namespace tapehead {
 namespace {
 
-Tensor leaf(const Shape& shape, uint64_t seed) {
-  return random_tensor(shape, seed).set_requires_grad();
-}
+Tensor leaf(const Shape& shape, uint64_t seed) { return random_tensor(shape, seed).set_requires_grad(); }
 
 TEST(Concat, PyTorch) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "concat")) {

@@ -16,9 +16,7 @@
 namespace tapehead {
 namespace {
 
-Tensor leaf(const Shape& shape, uint64_t seed) {
-  return random_tensor(shape, seed).set_requires_grad();
-}
+Tensor leaf(const Shape& shape, uint64_t seed) { return random_tensor(shape, seed).set_requires_grad(); }
 
 TEST(LayerNorm, PyTorch) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "layer_norm")) {

@@ -521,7 +521,8 @@ TEST(LinearCrossEntropy, MoreThanTwoToThe31Logits) {
   const Tensor loss = linear_cross_entropy(input, weight, target, chunked(64, Reduction::none));
   EXPECT_LT(memory_stats({}).peak_bytes - before, int64_t{16} << 20);
   // The last row alone gives the same: nothing wrapped on the way to it.
-  const Tensor last = linear_cross_entropy(slice(input, 0, N - 1, N), weight, slice(target, 0, N - 1, N), chunked(1, Reduction::none));
+  const Tensor last = linear_cross_entropy(slice(input, 0, N - 1, N), weight, slice(target, 0, N - 1, N),
+                                           chunked(1, Reduction::none));
   EXPECT_EQ(loss.to_vector<float>().back(), last.to_vector<float>().back());
 }
 

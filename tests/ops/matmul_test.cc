@@ -13,9 +13,7 @@ Tensor leaf(const Shape& shape, uint64_t seed, DType dtype = DType::f64) {
   return random_tensor(shape, seed, 1, dtype).set_requires_grad();
 }
 
-Tensor product(const std::vector<Tensor>& x) {
-  return matmul(x[0], x[1]);
-}
+Tensor product(const std::vector<Tensor>& x) { return matmul(x[0], x[1]); }
 
 TEST(Matmul, PyTorch) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "matmul")) {

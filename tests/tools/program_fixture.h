@@ -33,9 +33,7 @@ inline void write_file(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-inline int64_t count_lines(const std::string& text) {
-  return std::count(text.begin(), text.end(), '\n');
-}
+inline int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
 using Args = std::vector<std::string>;
 
