@@ -25,8 +25,7 @@ Device parse_device(std::string_view text);
 
 /// What core needs of a device: memory, and the tensor arithmetic that autograd itself does.
 ///
-/// Implementations are thread-safe; tensors handed to one call live on this device. `//backends` implements
-/// it.
+/// Implementations, in `//backends`, are thread-safe; tensors handed to one call live on this device.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -51,6 +50,10 @@ class DeviceRuntime {
 /// The runtime of `device`. Defined by //backends, so that core stands below the backends and still reaches
 /// them. Throws ValueError if this build has no such device, saying what is missing.
 DeviceRuntime& device_runtime(Device device);
+
+/// Threads for the loops and products of this process on the CPU, from now on; the processor's, unless said.
+/// Defined by //backends. Throws ValueError outside [1, 1024].
+void set_cpu_threads(int64_t threads);
 
 }  // namespace tapehead
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tapehead/ops/row_loss.h"
+
 namespace tapehead {
 
 std::string_view name(Lifetime lifetime, bool in_backward) {
@@ -26,6 +28,27 @@ int64_t PassPlan::bytes(Lifetime lifetime) const {
   return total;
 }
 
+LinearCrossEntropyProblem problem_of(const Tensor& input, const Tensor& weight, const Tensor& target,
+                                     const LinearCrossEntropyArgs& args) {
+  const auto wants = [](const Tensor& x) { return x.defined() && x.requires_grad() && grad_enabled(); };
+  const int64_t N = input.shape().without(-1).numel(), C = weight.size(0);
+  const bool probabilities = is_floating(target.dtype());
+  const RowLoss rows("linear_cross_entropy", N, C, input.dtype(), target, probabilities, args,
+                     /*live_only=*/true);
+  return {.N = N,
+          .F = input.size(-1),
+          .C = C,
+          .dtype = input.dtype(),
+          .device = input.device(),
+          .probabilities = probabilities,
+          .bias = args.bias.defined(),
+          .stats = args.stats != nullptr,
+          .input_grad = wants(input),
+          .weight_grad = wants(weight),
+          .bias_grad = wants(args.bias),
+          .ignored_rows = N - rows.rows()};
+}
+
 namespace {
 
 // Adds buffers that are wanted, and counts them.
@@ -45,7 +68,7 @@ void add_rows(Builder& b, int64_t n, bool ids, bool probabilities, bool z_loss) 
   b.add(!probabilities, "row targets", DType::i64, {n}, Lifetime::pass);
   b.add(true, "row scales", DType::f64, {n}, Lifetime::pass);
   b.add(z_loss, "row z-loss scales", DType::f64, {n}, Lifetime::pass);
-  b.add(ids, "row numbers", DType::i64, {n}, Lifetime::pass);
+  b.add(ids, "row ids", DType::i64, {n}, Lifetime::pass);
 }
 
 void add_outputs(Builder& b, int64_t n, bool probabilities, bool stats) {
@@ -53,7 +76,7 @@ void add_outputs(Builder& b, int64_t n, bool probabilities, bool stats) {
   b.add(stats, "row lse", DType::f64, {n}, Lifetime::pass);
   b.add(stats && !probabilities, "row target log-probabilities", DType::f64, {n}, Lifetime::pass);
   b.add(stats, "row entropies", DType::f64, {n}, Lifetime::pass);
-  b.add(stats && !probabilities, "row hits", DType::i64, {n}, Lifetime::pass);
+  b.add(stats && !probabilities, "row correct", DType::i64, {n}, Lifetime::pass);
 }
 
 void add_results(Builder& b, const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args) {
@@ -61,10 +84,10 @@ void add_results(Builder& b, const LinearCrossEntropyProblem& p, const CrossEntr
   const DType wide = p.dtype == DType::f64 ? DType::f64 : DType::f32;
   b.add(true, "loss", args.loss_dtype.value_or(p.dtype), args.reduction == Reduction::none ? rows : Shape(),
         Lifetime::result);
-  b.add(args.stats, "lse", wide, rows, Lifetime::result);
-  b.add(args.stats, "entropy", wide, rows, Lifetime::result);
-  b.add(args.stats && !p.probabilities, "target log-probability", wide, rows, Lifetime::result);
-  b.add(args.stats && !p.probabilities, "correct", DType::i64, rows, Lifetime::result);
+  b.add(p.stats, "lse", wide, rows, Lifetime::result);
+  b.add(p.stats, "entropy", wide, rows, Lifetime::result);
+  b.add(p.stats && !p.probabilities, "target log-probability", wide, rows, Lifetime::result);
+  b.add(p.stats && !p.probabilities, "correct", DType::i64, rows, Lifetime::result);
 }
 
 // The buffers of the chunk loop over n rows. The gradients themselves live as long as `lifetime` says.
@@ -95,7 +118,7 @@ PathPlan plan_reference(const LinearCrossEntropyProblem& p, const CrossEntropyAr
   PathPlan plan;
   Builder f{plan.forward};
   f.add(true, "logits", p.dtype, {p.N, p.C}, p.any_grad() ? Lifetime::until_backward : Lifetime::pass);
-  add_outputs(f, p.N, p.probabilities, args.stats);
+  add_outputs(f, p.N, p.probabilities, p.stats);
   add_rows(f, p.N, false, p.probabilities, z_loss);
   add_results(f, p, args);
   plan.forward.peak_bytes = f.bytes;
@@ -123,7 +146,7 @@ PathPlan plan_chunked(const LinearCrossEntropyProblem& p, const CrossEntropyArgs
   const bool z_loss = args.z_loss > 0, recompute = options.recompute || args.reduction == Reduction::none;
   PathPlan plan;
   Builder f{plan.forward};
-  add_outputs(f, n, p.probabilities, args.stats);
+  add_outputs(f, n, p.probabilities, p.stats);
   const int64_t outputs = f.bytes;
   add_rows(f, n, n < p.N, p.probabilities, z_loss);
   add_chunk_loop(f, p, options, n, p.any_grad() && !recompute, Lifetime::until_backward);

@@ -34,8 +34,8 @@ struct PlannedBuffer {
 /// The buffers of one pass, in the order in which they are allocated.
 struct PassPlan {
   std::vector<PlannedBuffer> buffers;
-  int64_t peak_bytes =
-      0;  ///< the most that is live at once beyond the arguments; backward's counts what forward left
+  /// The most that is live at once beyond the arguments; backward's counts what forward left.
+  int64_t peak_bytes = 0;
 
   /// The buffer of this name, uninitialised; undefined if the plan has none.
   Tensor allocate(std::string_view name, Device device) const;
@@ -54,8 +54,9 @@ struct LinearCrossEntropyProblem {
   Device device = {};
   bool probabilities = false;  ///< targets are class probabilities
   bool bias = false;
-  bool input_grad = true, weight_grad = true,
-       bias_grad = true;     ///< which gradients are wanted; none under no_grad
+  bool stats = false;
+  /// Which gradients are wanted; none under no_grad.
+  bool input_grad = true, weight_grad = true, bias_grad = true;
   int64_t ignored_rows = 0;  ///< rows with target ignore_index or token weight 0
 
   bool any_grad() const { return input_grad || weight_grad || (bias && bias_grad); }
@@ -68,6 +69,11 @@ struct LinearCrossEntropyPlan {
   PathPlan reference;           ///< the whole logits
   bool chunking_pays = false;   ///< N >= F and C > F: below that the reference path is cheaper
 };
+
+/// The problem that a call with a two-dimensional weight is. Reads target and token weights, and throws what
+/// linear_cross_entropy does on them.
+LinearCrossEntropyProblem problem_of(const Tensor& input, const Tensor& weight, const Tensor& target,
+                                     const LinearCrossEntropyArgs& args);
 
 /// The plan for dense arguments of a two-dimensional weight. Of `args`, tensors are not read. Memory that
 /// libraries take for themselves (OpenBLAS's packing buffers) is not in it. Throws what resolve() does.

@@ -1,8 +1,7 @@
 // The subcommands of the program.
 //
-// To add one: write add_NAME in tools/NAME.cc, name it here, in kCommands of main.cc, and in BUILD. It adds a
-// subcommand with its options, a footer with an example, and a callback that does the work; errors are
-// thrown.
+// To add one: write add_NAME in tools/NAME.cc, name it here, in kCommands of program.cc, and in BUILD. It
+// adds a subcommand with options, a footer with an example, and a callback that does the work or throws.
 #pragma once
 
 namespace CLI {

@@ -14,6 +14,7 @@
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/run_folder.h"
+#include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
 
@@ -65,6 +66,7 @@ void add_eval(CLI::App& program) {
   eval->add_option("--text", options->text, "measure on this text instead of the run's held-out part")
       ->type_name("FILE");
   eval->add_option("--batch-size", options->batch_size, "contexts computed at once")->capture_default_str();
+  add_threads_option(*eval);
   eval->footer(
       "Example:\n"
       "  tapehead eval runs/book\n"

@@ -12,6 +12,7 @@
 #include "tapehead/models/tokenizer.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/run_folder.h"
+#include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
 
@@ -53,6 +54,7 @@ void add_generate(CLI::App& program) {
   generate->add_option("--top-k", command->options.top_k,
                        "draw from so many of the likeliest tokens; 0: from all");
   generate->add_option("--seed", command->options.seed, "another seed, another text");
+  add_threads_option(*generate);
   generate->footer(
       "Example:\n"
       "  tapehead generate runs/book --prompt \"Once upon a time\" --tokens 100 --temperature 0.7");

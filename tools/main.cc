@@ -1,59 +1,11 @@
-// The `tapehead` program: finds the subcommand, and turns errors into one line and an exit status.
-#include <CLI/CLI.hpp>
-#include <cerrno>
+// The `tapehead` program: turns errors into one line and an exit status.
 #include <csignal>
-#include <cstdio>
-#include <cstring>
-#include <memory>
-#include <string>
 
-#include "tapehead/core/error.h"
-#include "tapehead/tools/commands.h"
 #include "tapehead/tools/errors.h"
-
-namespace tapehead {
-namespace {
-
-constexpr void (*kCommands[])(CLI::App&) = {add_train,    add_eval, add_generate,
-                                            add_tokenize, add_head, add_plan};
-
-/// Help that shows of an option its name, what it takes, and its default.
-class PlainFormatter : public CLI::Formatter {
- public:
-  PlainFormatter() { column_width(30); }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    if (option->get_type_size() == 0) return "";
-    std::string text = " " + option->get_type_name();
-    if (!option->get_default_str().empty()) text += " [" + option->get_default_str() + "]";
-    return text;
-  }
-};
-
-void run(int argc, char** argv) {
-  CLI::App program("Trains small language models on one machine, and makes use of them.");
-  program.require_subcommand(0, 1);  // none is reported below, after words that are no subcommand
-  program.formatter(std::make_shared<PlainFormatter>());
-  for (const auto add : kCommands) add(program);
-  try {
-    program.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) {  // --help was asked for
-      program.exit(e);
-    } else {
-      fail<ValueError>("{}; --help tells more", e.what());
-    }
-  }
-  check<ValueError>(!program.get_subcommands().empty(), "a subcommand is required; --help lists them");
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-    fail<SystemError>("standard output could not be written: {}", std::strerror(errno));
-  }
-}
-
-}  // namespace
-}  // namespace tapehead
+#include "tapehead/tools/program.h"
 
 int main(int argc, char** argv) {
   // Writing past the limit on file sizes is then an error like a full disk, and not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
-  return tapehead::run_reporting_errors([&] { tapehead::run(argc, argv); });
+  return tapehead::run_reporting_errors([&] { tapehead::run_program(argc, argv); });
 }

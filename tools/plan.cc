@@ -130,9 +130,8 @@ void run(PlanOptions o) {
   p.weight_grad = !o.no_grad && !frozen.weight;
   p.bias_grad = !o.no_grad && !frozen.bias;
 
-  LinearCrossEntropyArgs args = o.head.args();
-  CrossEntropyStats stats;
-  if (o.stats) args.stats = &stats;
+  const LinearCrossEntropyArgs args = o.head.args();
+  p.stats = o.stats;
   const LinearCrossEntropyPlan plan = plan_linear_cross_entropy(p, args);
   const int64_t reference = peak_bytes(plan.reference);
   std::vector<Fit> fits;

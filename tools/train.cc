@@ -1,6 +1,5 @@
 // tapehead train: from a text to a model, or on from where a run stopped.
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -17,6 +16,7 @@
 #include "tapehead/tools/progress_line.h"
 #include "tapehead/tools/run_folder.h"
 #include "tapehead/tools/stop_signal.h"
+#include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
 
@@ -31,7 +31,6 @@ struct TrainOptions {
   std::string out = "runs/train";
   std::string resume;
   int64_t log_every = 0;
-  int threads = 0;
 };
 
 // ---- Options
@@ -283,15 +282,12 @@ void add_train(CLI::App& program) {
       train->add_option("--steps", options->config.steps, "how many, those before a resume included");
   train->add_option("--log-every", options->log_every,
                     "print progress to standard error every so many steps; 0: never");
-  train->add_option("--threads", options->threads, "CPU threads; 0: all cores");
+  add_threads_option(*train);
   train->footer(
       "Example:\n"
       "  tapehead train --text book.txt --out runs/book --n-layer 2 --n-embd 128 --steps 500\n"
       "  tapehead train --resume runs/book --steps 1000");
   train->callback([=, &program] {
-    check<ValueError>(options->threads >= 0, "[train] --threads is {}, but cannot be negative",
-                      options->threads);
-    if (options->threads > 0) omp_set_num_threads(options->threads);
     if (options->resume.empty()) {
       start(*options, program.get_name());
     } else {

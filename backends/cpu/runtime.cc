@@ -9,6 +9,11 @@
 
 namespace tapehead {
 
+void set_cpu_threads(int64_t threads) {
+  check<ValueError>(threads >= 1 && threads <= 1024, "{} threads: they are between 1 and 1024", threads);
+  omp_set_num_threads(static_cast<int>(threads));
+}
+
 CpuBackend& cpu_backend() {
   // Never destroyed: tensors in static storage may be freed after it would be.
   static CpuBackend* backend = new CpuBackend;

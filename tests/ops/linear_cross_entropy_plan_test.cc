@@ -100,7 +100,8 @@ TEST(LinearCrossEntropyPlan, EqualsTheAllocatorToTheByte) {
     c.args.reduction = pick(Reduction::mean, Reduction::sum, Reduction::none);
     c.args.z_loss = pick(0.0, 1e-3);
     if (random.below(3) == 0) c.args.loss_dtype = DType::f32;
-    if (random.below(3) == 0) c.args.stats = &wanted;
+    p.stats = random.below(3) == 0;
+    if (p.stats) c.args.stats = &wanted;
     if (random.below(4) != 0) {
       Options::Fields f;
       f.batch_chunk_size = pick64(1, 4, 16, 100);
