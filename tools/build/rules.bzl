@@ -11,9 +11,28 @@ _COPTS = [
     "-ffp-contract=off",
 ]
 
-def tapehead_library(name, copts = [], **kwargs):
+# Which folders a folder may depend on; the others may depend on all. Together with visibility this keeps the rooms apart.
+_ROOMS = {
+    "core": ["core"],
+    "backends": ["backends", "core"],
+    "ops": ["backends", "core", "ops"],
+    "models": ["core", "models", "ops"],
+}
+
+def _check_rooms(name, deps):
+    room = native.package_name().split("/")[0]
+    for dep in deps:
+        if room in _ROOMS and dep.startswith("//"):
+            other = dep[2:].split(":")[0].split("/")[0]
+            if other not in _ROOMS[room]:
+                fail("//%s:%s may not depend on %s: %s knows only %s" %
+                     (native.package_name(), name, dep, room, ", ".join(_ROOMS[room])))
+
+def tapehead_library(name, copts = [], deps = [], **kwargs):
+    _check_rooms(name, deps)
     native.cc_library(
         name = name,
+        deps = deps,
         copts = _COPTS + copts,
         include_prefix = "tapehead/" + native.package_name(),
         strip_include_prefix = "/" + native.package_name(),
