@@ -1,16 +1,14 @@
 // The contract: every kernel that a device must offer.
 //
-// Ops check shapes and dtypes, allocate, and call these; a kernel may trust what it is handed. Unless said
-// otherwise:
-//  - tensors are on this device, of one floating dtype (f64, f32, f16, bf16), and outputs do not overlap
-//  inputs;
+// Ops check shapes and dtypes, allocate, and call these; kernels trust what they get. Unless said otherwise:
+//  - tensors are on this device, of one floating dtype (f64, f32, f16, bf16); outputs do not overlap inputs;
 //  - arithmetic runs in f32 or wider and is rounded once, into the output;
 //  - "dense" means contiguous; other arguments may have any strides, 0 included;
 //  - an undefined output is not wanted, and costs nothing; an undefined input is left out of the formula;
 //  - results are the same, bit for bit, from run to run with the same number of threads.
 //
-// Shape letters: R rows, C columns (classes), F features, V rows of a table, B batch, H heads, T positions, D
-// head width.
+// Shape letters: R rows, C columns (classes), F features, V rows of a table,
+// B batch, H heads, T positions, D head width.
 #pragma once
 
 #include <span>
@@ -46,12 +44,12 @@ struct CrossEntropyRows {
   double z_loss = 0;   ///< coefficient
 
   // What is written, where defined.
-  Tensor loss;            ///< (R) f64
-  Tensor lse;             ///< (R) f64
-  Tensor target_logprob;  ///< (R) f64: log p of the target index
-  Tensor entropy;         ///< (R) f64: -Σ_c p_c · log p_c
-  Tensor correct;         ///< (R) i64: 1 if the first of the largest logits is the target index
-  Tensor gradient;  ///< (R, C), of the logits as given; rows at any stride; may begin where `logits` does
+  Tensor loss;             ///< (R) f64
+  Tensor lse;              ///< (R) f64
+  Tensor target_logprob;   ///< (R) f64: log p of the target index
+  Tensor entropy;          ///< (R) f64: -Σ_c p_c · log p_c
+  Tensor correct;          ///< (R) i64: 1 if the first of the largest logits is the target index
+  Tensor gradient;         ///< (R, C), of the logits as given; any row stride; may begin where `logits` does
   Tensor target_gradient;  ///< (R, C), of target_probability
 };
 
@@ -81,8 +79,7 @@ class Backend : public DeviceRuntime {
   /// (core/random.h). 0 <= p < 1. Its backward is itself with the same numbers.
   virtual void dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) = 0;
 
-  /// y *= factor, a scalar of any floating dtype; all 0 if factor is 0, and untouched if it
-  /// is 1. y dense.
+  /// y *= factor, a scalar of any floating dtype; all 0 if factor is 0, and untouched if it is 1. y dense.
   virtual void scale(const Tensor& factor, Tensor& y) = 0;
 
   // ---- Reductions. y has x's shape with size 1 along the reduced dimensions.
@@ -91,8 +88,7 @@ class Backend : public DeviceRuntime {
   virtual void sum(const Tensor& x, double scale, Tensor& y) = 0;
   /// y = largest x; a NaN wins. No reduced dimension has size 0.
   virtual void max(const Tensor& x, Tensor& y) = 0;
-  /// gx = gy / (number of ties) where x equals y, else 0. All broadcast to x's shape, y and gy as max gave
-  /// them.
+  /// gx = gy / (number of ties) where x = y, else 0. All broadcast to x's shape, y and gy as max gave them.
   virtual void max_backward(const Tensor& x, const Tensor& y, const Tensor& gy, Tensor& gx) = 0;
 
   // ---- Rows: (R, C) dense.
@@ -101,8 +97,8 @@ class Backend : public DeviceRuntime {
   virtual void softmax(const Tensor& x, bool log, Tensor& y) = 0;
   /// gx from y and gy.
   virtual void softmax_backward(const Tensor& y, const Tensor& gy, bool log, Tensor& gx) = 0;
-  /// y = (x - mean) · rstd · weight + bias with rstd = 1 / sqrt(variance + epsilon), of each row; weight,
-  /// bias (C). mean and rstd: (R), of the arithmetic's dtype, f32 or f64.
+  /// y = (x - mean) · rstd · weight + bias with rstd = 1 / sqrt(variance + epsilon), of each row;
+  /// weight, bias (C). mean and rstd: (R), of the arithmetic's dtype, f32 or f64.
   virtual void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
                           Tensor& y, Tensor& mean, Tensor& rstd) = 0;
   /// gx (R, C), gweight (C), gbias (C); each may be undefined.
@@ -110,15 +106,15 @@ class Backend : public DeviceRuntime {
                                    const Tensor& rstd, const Tensor& gy, Tensor& gx, Tensor& gweight,
                                    Tensor& gbias) = 0;
 
-  /// The row pass of cross entropy. With z = softcap(logit_scale · (logits + bias)), softcap(u) = cap ·
-  /// tanh(u / cap), lse = log Σ_c exp(z_c), log p_c = z_c - lse, w the class weights (1 when absent), e the
-  /// label smoothing:
+  /// The row pass of cross entropy. With z = softcap(logit_scale · (logits + bias)),
+  /// softcap(u) = cap · tanh(u / cap), lse = log Σ_c exp(z_c), log p_c = z_c - lse,
+  /// w the class weights (1 when absent), e the label smoothing:
   ///   index t:        loss = row_scale · (-(1 - e) · w_t · log p_t - e / C · Σ_c w_c · log p_c)
   ///   probability q:  loss = row_scale · -Σ_c w_c · ((1 - e) · q_c + e / C) · log p_c
   /// (torch.nn.functional.cross_entropy), plus z_row_scale · z_loss · lse² (de Brébisson and Vincent, 2016),
-  /// and gradient = d loss / d logits. A class whose factor before log p_c is 0 adds 0, also where log p_c is
-  /// -inf. A row whose scales are 0 has loss 0 and gradient 0 whatever its logits. One row's NaN stays in its
-  /// row. At a target index neither p - 1 nor log p loses digits to cancellation.
+  /// and gradient = d loss / d logits. A class whose factor before log p_c is 0 adds 0, also where log p_c
+  /// is -inf. A row whose scales are 0 has loss 0 and gradient 0 whatever its logits. One row's NaN stays in
+  /// its row. At a target index neither p - 1 nor log p loses digits to cancellation.
   virtual void cross_entropy_rows(const CrossEntropyRows& rows) = 0;
 
   // ---- Matrix products.
@@ -139,8 +135,7 @@ class Backend : public DeviceRuntime {
   /// Row ids[r] of `table` += row r of x (R, F) dense, in a fixed order where ids repeat.
   virtual void scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& table) = 0;
 
-  // ---- Attention (Vaswani et al., 2017), by blocks with an online softmax (Dao et al., "FlashAttention",
-  // 2022).
+  // ---- Attention (Vaswani et al., 2017), by blocks with online softmax (FlashAttention, Dao et al., 2022).
 
   /// y (B, H, T, D) = softmax(scale · q kᵀ) v, any strides but dense along D; lse (B, H, T) dense, of the
   /// arithmetic's dtype. Memory beyond the outputs does not grow with T².
@@ -152,8 +147,8 @@ class Backend : public DeviceRuntime {
   // ---- Training.
 
   /// One step for every parameter p with gradient g and moments m, v (dense, each list in the same order):
-  /// p *= 1 - lr·decay; m = b1·m + (1 - b1)·g; v = b2·v + (1 - b2)·g²; p -= lr · m̂ / (sqrt(v̂) + eps), hats
-  /// bias-corrected.
+  /// p *= 1 - lr·decay; m = b1·m + (1 - b1)·g; v = b2·v + (1 - b2)·g²;
+  /// p -= lr · m̂ / (sqrt(v̂) + eps), hats bias-corrected.
   virtual void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
                      std::span<Tensor> m, std::span<Tensor> v) = 0;
   /// Σ x² over all dense tensors, summed in f64.

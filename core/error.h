@@ -36,8 +36,8 @@ template <class E, class... Args>
   throw E(fmt::format(message, std::forward<Args>(args)...));
 }
 
-/// Throws E with the formatted message unless `ok`. The message is formatted only then, but its arguments are evaluated
-/// always: what exists only on failure goes into an `if` with fail().
+/// Throws E with the formatted message unless `ok`. The message is formatted only then, but its arguments are
+/// evaluated always: what exists only on failure goes into an `if` with fail().
 template <class E, class... Args>
 void check(bool ok, fmt::format_string<Args...> message, Args&&... args) {
   if (!ok) [[unlikely]] {

@@ -43,8 +43,7 @@ int open_to_read(const std::string& path, int64_t* size) {
   return descriptor;
 }
 
-// A name is only durable once its folder is. Some file systems cannot sync a folder (EINVAL): nothing to be
-// done.
+// A name is durable once its folder is. Some file systems cannot sync a folder (EINVAL): nothing to be done.
 bool sync_folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

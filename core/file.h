@@ -54,7 +54,7 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  /// The same for writing: a page that is written to becomes this process's copy, and the file stays as it is.
+  /// The same for writing: a page that is written to becomes this process's copy; the file stays as it is.
   std::span<std::byte> private_bytes() { return bytes_; }
 
  private:

@@ -16,12 +16,16 @@ static Tensor element(const Tensor& x, int64_t i) {
   return x.alias({}, {}, offset);
 }
 
+namespace {
+
 // Puts an element back, whatever happens to the function meanwhile.
 struct Restore {
   Tensor element;
   double value;
   ~Restore() { element.fill(value); }
 };
+
+}  // namespace
 
 static double dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;

@@ -1,8 +1,9 @@
 // The two 16-bit floating formats, as storage types: arithmetic happens after conversion to float.
 //
-// Conversions round to nearest, ties to even, and keep subnormals, infinities and NaN (a NaN stays a NaN, quiet).
-// From double they round once: first to float by rounding to odd, which leaves the second rounding exact
-// (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+// Conversions round to nearest, ties to even, and keep subnormals, infinities and NaN (a NaN stays
+// a NaN, quiet). From double they round once: first to float by rounding to odd, which leaves the
+// second rounding exact (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved
+// algorithms using rounding to odd", 2008).
 #pragma once
 
 #include <bit>

@@ -7,15 +7,16 @@
 
 namespace tapehead {
 
-// One scope: its counts on each device, and the scopes inside it. Counters are made once and live as long as the
+// One scope: its counts on each device, and the scopes inside it. They are made once and live as long as the
 // process, so that a block can hold a plain pointer to the one it was charged to.
-struct Counter {
+class MemoryCounter {
+ public:
   struct PerDevice {
     std::atomic<int64_t> live = 0, peak = 0, allocations = 0;
   };
-  Counter* parent = nullptr;
+  MemoryCounter* parent = nullptr;
   std::array<PerDevice, 2> devices;
-  std::map<std::string, std::unique_ptr<Counter>, std::less<>> children;  // guarded by tree_mutex()
+  std::map<std::string, std::unique_ptr<MemoryCounter>, std::less<>> children;  // guarded by tree_mutex()
 };
 
 static std::mutex& tree_mutex() {
@@ -23,18 +24,18 @@ static std::mutex& tree_mutex() {
   return mutex;
 }
 
-static Counter& root() {
+static MemoryCounter& root() {
   // Never destroyed: tensors in static storage may be freed after it would be.
-  static Counter* counter = new Counter;
+  static MemoryCounter* counter = new MemoryCounter;
   return *counter;
 }
 
-static thread_local Counter* current = nullptr;
+static thread_local MemoryCounter* current = nullptr;
 
-static Counter* current_counter() { return current ? current : &root(); }
+static MemoryCounter* current_counter() { return current ? current : &root(); }
 
-static Counter* find(std::string_view path) {
-  Counter* counter = &root();
+static MemoryCounter* find(std::string_view path) {
+  MemoryCounter* counter = &root();
   while (counter && !path.empty()) {
     const size_t slash = path.find('/');
     const auto it = counter->children.find(path.substr(0, slash));
@@ -47,21 +48,25 @@ static Counter* find(std::string_view path) {
 MemoryScope::MemoryScope(std::string_view name) : outer_(current) {
   check<ValueError>(!name.empty() && name.find('/') == std::string_view::npos,
                     "a memory scope's name is not empty and holds no '/', unlike \"{}\"", name);
-  Counter* parent = current_counter();
+  MemoryCounter* parent = current_counter();
   const std::lock_guard lock(tree_mutex());
-  std::unique_ptr<Counter>& child = parent->children[std::string(name)];
+  std::unique_ptr<MemoryCounter>& child = parent->children[std::string(name)];
   if (!child) {
-    child = std::make_unique<Counter>();
+    child = std::make_unique<MemoryCounter>();
     child->parent = parent;
   }
   current = child.get();
 }
 
+MemoryScope::MemoryScope(MemoryCounter* place) : outer_(current) { current = place; }
+
+MemoryCounter* MemoryScope::here() { return current_counter(); }
+
 MemoryScope::~MemoryScope() { current = outer_; }
 
 MemoryStats memory_stats(Device device, std::string_view path) {
   const std::lock_guard lock(tree_mutex());
-  const Counter* counter = find(path);
+  const MemoryCounter* counter = find(path);
   if (!counter) return {};
   const auto& d = counter->devices[device.kind];
   return {.live_bytes = d.live, .peak_bytes = d.peak, .allocations = d.allocations};
@@ -69,12 +74,13 @@ MemoryStats memory_stats(Device device, std::string_view path) {
 
 void reset_peak(Device device, std::string_view path) {
   const std::lock_guard lock(tree_mutex());
-  if (Counter* counter = find(path)) {
+  if (MemoryCounter* counter = find(path)) {
     counter->devices[device.kind].peak = counter->devices[device.kind].live.load();
   }
 }
 
-static void collect(const Counter& counter, const std::string& prefix, std::vector<std::string>& paths) {
+static void collect(const MemoryCounter& counter, const std::string& prefix,
+                    std::vector<std::string>& paths) {
   for (const auto& [name, child] : counter.children) {
     paths.push_back(prefix + name);
     collect(*child, prefix + name + "/", paths);
@@ -88,7 +94,7 @@ std::vector<std::string> memory_scopes() {
   return paths;
 }
 
-static void charge(Counter* counter, Device device, int64_t bytes) {
+static void charge(MemoryCounter* counter, Device device, int64_t bytes) {
   for (; counter; counter = counter->parent) {
     auto& d = counter->devices[device.kind];
     const int64_t live = d.live += bytes;

@@ -1,7 +1,7 @@
 // Memory is counted where it is allocated: live and peak bytes, by device and by scope.
 //
-// A scope is a name that a thread enters; scopes nest, and an allocation counts in the innermost one and in all
-// around it, until it is freed (by whichever thread). Bytes are those that tensors ask for; empty tensors take none.
+// A scope is a name that a thread enters; scopes nest, and an allocation counts in the innermost one and in
+// all around it, until freed (by any thread). Bytes are those that tensors ask for; empty ones take none.
 #pragma once
 
 #include <atomic>
@@ -16,22 +16,29 @@ namespace tapehead {
 
 struct MemoryStats {
   int64_t live_bytes = 0;
-  int64_t peak_bytes = 0;  ///< the most that was live at once since the scope was first entered or last reset
+  int64_t peak_bytes = 0;   ///< the most live at once since the scope was first entered or last reset
   int64_t allocations = 0;  ///< how many allocations were made, ever
   bool operator==(const MemoryStats&) const = default;
 };
 
-/// Enters the scope `name` inside the current one, until destroyed. Entering a name again continues its counts.
-/// Destroy scopes on the thread that made them, innermost first.
+class MemoryCounter;
+
+/// Enters the scope `name` inside the current one, until destroyed. Entering a name again continues its
+/// counts. Destroy scopes on the thread that made them, innermost first.
 class MemoryScope {
  public:
   explicit MemoryScope(std::string_view name);
+  /// Enters a scope again, wherever this thread is: one that here() gave.
+  explicit MemoryScope(MemoryCounter* place);
   ~MemoryScope();
   MemoryScope(const MemoryScope&) = delete;
   MemoryScope& operator=(const MemoryScope&) = delete;
 
+  /// The scope that this thread is in. Valid for the rest of the process, on any thread.
+  static MemoryCounter* here();
+
  private:
-  struct Counter* outer_;
+  MemoryCounter* outer_;
 };
 
 /// Counts of the scope at `path` ("" is the whole process, "train/head" a scope within a scope) on `device`.
@@ -59,7 +66,7 @@ class MemoryBlock {
  private:
   Device device_;
   int64_t bytes_;
-  struct Counter* counter_;
+  MemoryCounter* counter_;
   void* data_ = nullptr;
 };
 

@@ -1,7 +1,8 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// Counter-based random numbers: Philox4x32-10
+// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 //
-// Number i of a seed is a function of (seed, i) alone, so every device and any number of threads draw the same, and a
-// backward can draw again what its forward drew instead of keeping it.
+// Number i of a seed is a function of (seed, i) alone, so every device and any number of threads draw the
+// same, and a backward can draw again what its forward drew instead of keeping it.
 #pragma once
 
 #include <array>
@@ -36,8 +37,8 @@ struct Generator {
   uint64_t seed = 0;
   uint64_t next = 0;  ///< the first block not yet taken
 
-  /// Reserves the blocks for `count` numbers; returns the first. Element i of a tensor uses word i % 4 of block
-  /// first + i / 4.
+  /// Reserves the blocks for `count` numbers; returns the first. Element i of a tensor uses
+  /// word i % 4 of block first + i / 4.
   uint64_t take(int64_t count) {
     const uint64_t first = next;
     next += static_cast<uint64_t>((count + 3) / 4);

@@ -34,9 +34,8 @@ struct Entry {
   std::vector<int64_t> offsets;  // begin and end, in bytes from the data's begin
 };
 
-// Reads the header as it is parsed: nothing is built but entries, nesting beyond the format's three levels
-// ends the parse, and repeated keys, which a parsed JSON object would swallow, are seen. nlohmann's SAX
-// interface.
+// Reads the header as it is parsed, by nlohmann's SAX interface: nothing is built but entries, nesting beyond
+// the format's three levels ends the parse, and repeated keys, which a JSON object would swallow, are seen.
 class HeaderReader {
  public:
   explicit HeaderReader(const std::string& path) : path_(path) {}
@@ -180,8 +179,7 @@ Shape shape_of(const Entry& entry, const std::string& path) {
   }
 }
 
-// The entries cover the data exactly: each begins where the one before it ended, and the last ends where they
-// do.
+// The entries cover the data exactly: each begins where the one before it ended, and the last ends with them.
 void check_layout(const std::vector<Entry>& entries, int64_t data_bytes, const std::string& path) {
   std::vector<const Entry*> by_offset;
   for (const Entry& e : entries) {

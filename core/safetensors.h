@@ -19,9 +19,8 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 /// A file that was read. Thread-safe; tensors outlive it.
 class SafetensorsFile {
  public:
-  /// Maps the file; tensors refer to the mapping, and their pages come in as they are touched. Writing to a
-  /// tensor changes this process's private copy, never the file. The file must not be cut short while tensors
-  /// of it live.
+  /// Maps the file; tensors refer to the mapping, and their pages come in as they are touched. Writing to one
+  /// changes this process's private copy, never the file, which must not shrink while its tensors live.
   ///
   /// Throws ValueError that names the file, the entry and the broken rule for anything that the format does
   /// not allow, TypeError for a dtype other than F64, F32, F16, BF16, I64 and I32, and read_file's errors.
@@ -33,8 +32,7 @@ class SafetensorsFile {
   /// In the header's order.
   const std::vector<std::string>& names() const { return names_; }
   bool contains(const std::string& name) const { return tensors_.contains(name); }
-  /// On the host, contiguous. All calls for one name share storage. Throws ValueError if there is no such
-  /// entry.
+  /// On the host, contiguous. All calls for one name share storage. Throws ValueError if there is none.
   Tensor tensor(const std::string& name) const;
   const SafetensorsMetadata& metadata() const { return metadata_; }
 

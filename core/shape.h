@@ -34,7 +34,7 @@ class Shape {
   /// Strides of a dense row-major tensor of this shape.
   Strides contiguous_strides() const;
 
-  /// This shape with the size along `axis` replaced; without the dimension `axis`; with `size` inserted before `axis`.
+  /// This shape with the size along `axis` replaced; without `axis`; with `size` inserted before `axis`.
   Shape with(int64_t axis, int64_t size) const;
   Shape without(int64_t axis) const;
   Shape insert(int64_t axis, int64_t size) const;

@@ -1,4 +1,4 @@
-// The memory behind tensors, shared by all views of it, with the version counter that catches in-place changes.
+// The memory behind tensors, shared by all their views; its version counter catches in-place changes.
 #pragma once
 
 #include <atomic>

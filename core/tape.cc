@@ -45,7 +45,11 @@ static int64_t next_sequence() {
 
 Node::Node(const char* op, std::span<const Tensor> inputs, const Tensor& output,
            std::span<const Tensor> saved, BackwardFunction backward, const char* once)
-    : op_(op), once_(once), sequence_(next_sequence()), backward_(std::move(backward)) {
+    : op_(op),
+      once_(once),
+      sequence_(next_sequence()),
+      backward_(std::move(backward)),
+      scope_(MemoryScope::here()) {
   for (const Tensor& x : inputs) {
     inputs_.push_back(x.defined() ? x.slot() : nullptr);
     input_shapes_.push_back(x.defined() ? x.shape() : Shape());
@@ -81,6 +85,7 @@ Gradients Node::backward(Tensor gradient) const {
   check<RuntimeError>(!released(),
                       "[{}] backward a second time, but the first freed what this operation held: {}", op_,
                       once_ ? once_ : "pass retain_graph = true to the first, or run forward again");
+  const MemoryScope scope(scope_);
   Gradients gradients = backward_(Upstream(*this, std::move(gradient)));
   check<RuntimeError>(gradients.size() == inputs_.size(), "[{}] backward gave {} gradients for {} inputs",
                       op_, gradients.size(), inputs_.size());
@@ -101,16 +106,16 @@ std::string Node::describe_inputs() const {
 
 // ---- Recording
 
-bool will_record(std::initializer_list<Tensor> inputs) {
-  return grad_mode && std::any_of(inputs.begin(), inputs.end(),
-                                  [](const Tensor& x) { return x.defined() && x.requires_grad(); });
+static bool any_wants_gradient(std::span<const Tensor> inputs) {
+  const auto wants = [](const Tensor& x) { return x.defined() && x.requires_grad(); };
+  return grad_mode && std::any_of(inputs.begin(), inputs.end(), wants);
 }
+
+bool will_record(std::initializer_list<Tensor> inputs) { return any_wants_gradient(inputs); }
 
 Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std::span<const Tensor> saved,
               BackwardFunction backward, const char* once) {
-  const bool wanted = grad_mode && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) {
-                        return x.defined() && x.requires_grad();
-                      });
+  const bool wanted = any_wants_gradient(inputs);
   if (!wanted && !anomaly_mode) return output;
   auto node = std::make_shared<Node>(op, inputs, output, saved, std::move(backward), once);
   if (has_anomaly(output)) {
@@ -176,8 +181,7 @@ static Tensor initial_gradient(const Tensor& output, Tensor gradient) {
   if (!gradient.defined()) {
     check<ValueError>(output.numel() == 1,
                       "[backward] a gradient may be left out for one element only, and the output has shape "
-                      "{}: pass one of "
-                      "that shape",
+                      "{}: pass one of that shape",
                       output.shape());
     return Tensor::full(output.shape(), 1, output.dtype(), output.device());
   }
@@ -191,8 +195,7 @@ static Tensor initial_gradient(const Tensor& output, Tensor gradient) {
 void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
   check<RuntimeError>(output.requires_grad(),
                       "[backward] the output of shape {} depends on nothing that requires a gradient, or was "
-                      "computed with grad "
-                      "mode off (gradients of gradients are not supported)",
+                      "computed with grad mode off (gradients of gradients are not supported)",
                       output.shape());
   const NoGradGuard no_grad;
   std::vector<std::shared_ptr<GradientSlot>> order = newest_first(output.slot());
@@ -220,7 +223,8 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
       accumulate_gradient("backward", *slot, std::move(total), slot->gradient, true);
       continue;
     }
-    if (total.defined()) {
+    const bool reached = total.defined();
+    if (reached) {
       Gradients gradients = node->backward(std::move(total));
       for (size_t i = 0; i < gradients.size(); ++i) {
         if (!node->inputs()[i]) continue;
@@ -233,7 +237,7 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
                             pending[node->inputs()[i].get()], false);
       }
     }
-    if (!retain_graph || node->once()) node->release();
+    if (!retain_graph || (reached && node->once())) node->release();
   }
 }
 

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "tapehead/core/memory.h"
 #include "tapehead/core/tensor.h"
 
 namespace tapehead {
@@ -111,6 +112,7 @@ class Node {
   std::vector<Shape> input_shapes_;
   std::vector<Saved> saved_;
   BackwardFunction backward_;
+  MemoryCounter* scope_;  // of forward: what backward allocates counts there, too
 };
 
 /// Where the gradient of one tensor goes.

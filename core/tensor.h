@@ -1,10 +1,10 @@
-// The tensor: a shape and strides over shared storage, and, if it wants a gradient, the slot that receives it.
+// The tensor: a shape and strides over shared storage and, if it wants a gradient, the slot that receives it.
 //
-// One rule tells what autograd sees: free functions (core/view.h, ops/) are recorded on the tape, members of Tensor
-// never are; what a member returns is detached.
+// One rule tells what autograd sees: free functions (core/view.h, ops/) are recorded on the tape, members of
+// Tensor never are; what a member returns is detached.
 //
-// A Tensor is a handle: copies refer to the same tensor. Handles may be used from several threads; writing to a tensor
-// while another thread uses it is the caller's race, as with any C++ object.
+// A Tensor is a handle: copies refer to the same tensor. Handles may be used from several threads; writing to
+// a tensor while another thread uses it is the caller's race, as with any C++ object.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct GradientSlot;  // core/tape.h
 
 class Tensor {
  public:
-  /// No tensor: an optional argument left out, a gradient that does not exist. Only defined() may be called on it.
+  /// No tensor: an argument left out, a gradient that does not exist. Only defined() may be called on it.
   Tensor() = default;
 
   /// Uninitialised, contiguous.
@@ -80,7 +80,7 @@ class Tensor {
   /// The only element. Throws ValueError unless there is exactly one.
   double item() const;
 
-  /// The same storage under another shape and strides, `offset` elements from the storage's begin. Not checked.
+  /// The same storage under another shape and strides, `offset` elements from its begin. Not checked.
   Tensor alias(Shape shape, Strides strides, int64_t offset) const;
   int64_t offset() const { return impl_->offset; }
   /// The same elements, unknown to the tape.
@@ -94,9 +94,9 @@ class Tensor {
   /// A dense copy on another device; itself detached if it is there.
   Tensor to(Device device) const;
 
-  /// Overwrites all elements; x broadcasts, and may share elements with this tensor. In place: the version counts up.
-  /// Throws ValueError on shapes, and if elements of this tensor are one and the same (it was expanded).
-  /// Throws RuntimeError while grad mode is on and this tensor requires a gradient.
+  /// Overwrites all elements; x broadcasts, and may share elements with this tensor. In place: the version
+  /// counts up. Throws ValueError on shapes, and if elements of this tensor are one and the same (it was
+  /// expanded). Throws RuntimeError while grad mode is on and this tensor requires a gradient.
   void fill(double value);
   void copy_from(const Tensor& x);
 
@@ -109,18 +109,18 @@ class Tensor {
     return impl_.use_count() == 1 && impl_->storage.use_count() == 1 && !impl_->storage->is_foreign();
   }
 
-  /// Whether backward brings a gradient here: a leaf that asked for one, or a result that depends on such a leaf.
+  /// Whether backward brings a gradient here: a leaf that asked for one, or a result that depends on one.
   bool requires_grad() const { return impl_->slot != nullptr; }
   /// Makes this tensor a leaf that wants a gradient, or no longer one. Returns itself.
   /// Throws TypeError for integers, RuntimeError for a result of recorded operations.
   Tensor& set_requires_grad(bool wanted = true);
   /// The gradient accumulated so far, undefined before the first backward. Of leaves only.
   Tensor grad() const;
-  /// Replaces the accumulated gradient; undefined clears it. Throws ValueError on another shape, dtype or device,
-  /// RuntimeError unless this tensor requires a gradient.
+  /// Replaces the accumulated gradient; undefined clears it. Throws ValueError on another shape, dtype or
+  /// device, RuntimeError unless this tensor requires a gradient.
   void set_grad(Tensor gradient);
-  /// Calls `hook` with the whole gradient of this tensor whenever backward has summed it; a defined result replaces it.
-  /// Throws RuntimeError unless this tensor requires a gradient.
+  /// Calls `hook` with the whole gradient of this tensor whenever backward has summed it; a defined result
+  /// replaces it. Throws RuntimeError unless this tensor requires a gradient.
   void register_hook(std::function<Tensor(const Tensor& gradient)> hook);
 
   const std::shared_ptr<GradientSlot>& slot() const { return impl_->slot; }

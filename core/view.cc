@@ -5,7 +5,7 @@
 
 namespace tapehead {
 
-// Strides that show x's elements, in row-major order, under `shape` (of as many elements); empty if there are none.
+// Strides that show x's elements, in row-major order, under `shape` (of as many elements); empty if none do.
 // Dimensions of x are merged where they lie densely behind one another, and each such run is split anew.
 static bool strides_for(const Tensor& x, const Shape& shape, Strides& result) {
   result.assign(static_cast<size_t>(shape.dim()), 1);

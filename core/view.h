@@ -1,4 +1,4 @@
-// Views: the same elements under another shape. All are recorded, and share storage unless they say otherwise.
+// Views: the same elements under another shape. All are recorded, and share storage unless said otherwise.
 // Axes count from 0, negative ones from the back. Every function throws ValueError that states the shapes.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace tapehead {
 
-/// x under `shape`, in row-major order; one size may be -1 and is computed. A copy where strides do not allow a view.
+/// x under `shape`, in row-major order; one size may be -1 (computed). A copy where strides allow no view.
 Tensor reshape(const Tensor& x, std::vector<int64_t> sizes);
 
 /// Axes a and b swapped.
@@ -15,7 +15,8 @@ Tensor transpose(const Tensor& x, int64_t a, int64_t b);
 /// Dimension i of the result is dimension order[i] of x.
 Tensor permute(const Tensor& x, const std::vector<int64_t>& order);
 
-/// Elements begin, begin + step, ... below end along `axis`; begin and end may be negative and are clamped, step >= 1.
+/// Elements begin, begin + step, ... below end along `axis`;
+/// begin and end may be negative and are clamped, step >= 1.
 Tensor slice(const Tensor& x, int64_t axis, int64_t begin, int64_t end, int64_t step = 1);
 
 /// The index-th sub-tensor along `axis`, without that dimension; index may be negative.
@@ -31,8 +32,8 @@ Tensor unsqueeze(const Tensor& x, int64_t axis);
 /// x's elements, dense in row-major order: x itself if they are so already, else a copy.
 Tensor contiguous(const Tensor& x);
 
-/// x in another floating dtype, rounded to nearest even: a copy. Throws TypeError if x requires a gradient and dtype is
-/// an integer.
+/// x in another floating dtype, rounded to nearest even: a copy.
+/// Throws TypeError if x requires a gradient and dtype is an integer.
 Tensor cast(const Tensor& x, DType dtype);
 
 }  // namespace tapehead

@@ -1,7 +1,7 @@
 // Rows of tokens to train on, shuffled by seed, and rows to measure on, in order.
 //
-// A file of n tokens is cut into windows of T inputs: window w reads tokens wT .. wT + T - 1 and predicts wT
-// + 1 .. wT + T. So every token but the first is a target exactly once in an epoch. The last window may be
+// A file of n tokens is cut into windows of T inputs: window w reads tokens wT .. wT + T - 1 and predicts
+// wT + 1 .. wT + T. So every token but the first is a target exactly once in an epoch. The last window may be
 // shorter: its missing targets are kIgnoredTarget.
 #pragma once
 
@@ -35,8 +35,8 @@ int64_t count_windows(const TokenFile& tokens, int64_t context);
 /// Windows first .. first + count - 1 in the file's order.
 Batch windows_in_order(const TokenFile& tokens, int64_t context, int64_t first, int64_t count);
 
-/// An endless series of batches. Every epoch visits each window once, in an order that depends on (seed,
-/// epoch) alone; a batch that begins near the end of an epoch ends in the next one. `tokens` must outlive it.
+/// An endless series of batches. Every epoch visits each window once, in an order that depends on
+/// (seed, epoch) alone; a batch that begins near an epoch's end ends in the next. `tokens` must outlive it.
 class Batches {
  public:
   /// Throws ValueError if the file has fewer tokens than context + 1, or fewer windows than `rows`.

@@ -13,8 +13,7 @@ constexpr int32_t kDead = -1;
 constexpr int64_t kEnd = -1;
 
 // Every distinct piece stands once in one array of symbols. A merge writes the new token over its left symbol
-// and takes the right one out of the list, so its cost is that of its occurrences, however long the pieces
-// are.
+// and takes the right one out of the list, so its cost is that of its occurrences, however long the pieces.
 struct Symbol {
   int32_t id;
   int64_t previous, next;  // places in the same piece; kEnd beyond it

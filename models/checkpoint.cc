@@ -16,6 +16,8 @@ static constexpr const char* kSecondMoment = "optimizer.second.";
 
 // ---- The state as JSON. Both directions visit the same fields, so that they cannot disagree.
 
+namespace {
+
 struct Writer {
   Json& json;
   template <class T>
@@ -30,6 +32,10 @@ struct Writer {
   }
 };
 
+}  // namespace
+
+namespace {
+
 struct Reader {
   const Json& json;
   template <class T>
@@ -41,6 +47,8 @@ struct Reader {
     fields(Reader{json.at(key)});
   }
 };
+
+}  // namespace
 
 static void visit(auto visitor, TrainState& state) {
   TrainConfig& c = state.config;
@@ -149,6 +157,8 @@ static void load_tensors(const SafetensorsFile& file, const std::string& path, c
           "[checkpoint] tensor {}{} of {} is {} of shape {}, but the model's is {} of shape {}: it is a "
           "checkpoint of another model",
           prefix, name, path, from.dtype(), from.shape(), to.dtype(), to.shape());
+      check<ValueError>(device_runtime(from.device()).all_finite(from),
+                        "[checkpoint] tensor {}{} of {} holds a NaN or an infinity", prefix, name, path);
       copies.emplace_back(to, from);
     }
   };

@@ -29,9 +29,8 @@ struct GPTConfig {
 
 class GPT {
  public:
-  /// GPT-2's initialisation: weights from a normal distribution of deviation 0.02, in the projections onto
-  /// the residual stream 0.02 / sqrt(2·n_layer); biases 0; layer norms 1. Throws ValueError if the config is
-  /// invalid.
+  /// GPT-2's initialisation: weights are normal of deviation 0.02, in the projections onto the residual
+  /// stream 0.02 / sqrt(2·n_layer); biases 0; layer norms 1. Throws ValueError on an invalid config.
   explicit GPT(const GPTConfig& config, uint64_t seed = 0, DType dtype = DType::f32, Device device = {});
 
   const GPTConfig& config() const { return config_; }

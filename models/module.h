@@ -1,5 +1,4 @@
-// Layers: parameters with names, and what is computed from them. A layer is a plain struct; copies share
-// parameters.
+// Layers: named parameters, and what is computed from them. Plain structs, whose copies share parameters.
 #pragma once
 
 #include <string>
@@ -10,15 +9,13 @@
 
 namespace tapehead {
 
-/// Parameters, or what belongs to them one by one, under the names that files know them by, in the order of
-/// the model.
+/// Parameters, or what belongs to each, under the names that files know them by, in the model's order.
 using ParameterList = std::vector<std::pair<std::string, Tensor>>;
 
 /// Clears the gradients of all parameters.
 void zero_grad(const ParameterList& parameters);
 
-/// y = x W + b: (..., in) -> (..., out). GPT-2's files hold W as (in, out), the transpose of
-/// torch.nn.Linear's.
+/// y = x W + b: (..., in) -> (..., out). GPT-2's files hold W as (in, out), torch.nn.Linear's transposed.
 struct Conv1D {
   Tensor weight;  ///< (in, out)
   Tensor bias;    ///< (out)

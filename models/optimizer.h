@@ -21,9 +21,9 @@ class AdamWOptimizer {
   explicit AdamWOptimizer(ParameterList parameters, const AdamWOptions& options = {});
 
   /// One step from the parameters' gradients, which are then cleared. They are first scaled by
-  /// min(1, max_norm / (norm + 1e-6)), norm being that of all of them together
-  /// (torch.nn.utils.clip_grad_norm_); max_norm 0 leaves them as they are. A parameter without a gradient
-  /// stays as it is. Returns norm. Throws RuntimeError, with nothing changed, if norm is no finite number.
+  /// min(1, max_norm / (norm + 1e-6)), norm being that of all together (torch.nn.utils.clip_grad_norm_);
+  /// max_norm 0 leaves them as they are. A parameter without a gradient stays as it is. Returns norm.
+  /// Throws RuntimeError, with nothing changed, if norm is no finite number.
   double step(double learning_rate, double max_norm = 0);
 
   /// Steps made so far.

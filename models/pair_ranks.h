@@ -37,8 +37,8 @@ class PairRanks {
     int32_t rank = kNone;
   };
 
-  // Where the pair is, or where it would go. Multiplicative hashing, by the golden ratio (Knuth, TAOCP
-  // 3, 6.4): the high bits are the mixed ones.
+  // Where the pair is, or where it would go. Multiplicative hashing, by the golden ratio (Knuth,
+  // TAOCP 3, 6.4): the high bits are the mixed ones.
   size_t slot_of(const TokenPair& pair) const {
     const auto key = static_cast<uint64_t>(pair.first) << 32 | static_cast<uint32_t>(pair.second);
     size_t slot = key * 0x9E3779B97F4A7C15u >> shift_;

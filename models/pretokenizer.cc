@@ -55,8 +55,7 @@ class Splitter {
   void split_valid(std::string_view text, const std::function<void(std::string_view)>& take) {
     for (size_t begin = 0; begin < text.size();) {
       const int found = match(text, begin, PCRE2_NO_UTF_CHECK);
-      // Every character is white space, a letter, a number or none of these, so only limits of PCRE2 end
-      // here.
+      // Every character is white space, a letter, a number or none of them, so only PCRE2's limits end here.
       check<SystemError>(found > 0, "[tokenizer] PCRE2 cannot split the text at byte {} of {}: {}", begin,
                          text.size(), pcre2_message(found));
       const size_t end = pcre2_get_ovector_pointer(match_.get())[1];

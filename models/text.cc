@@ -42,8 +42,7 @@ TextSplit split_held_out(std::string_view text, double fraction, uint64_t seed) 
   const std::vector<std::string_view> blocks =
       cut_into_blocks(text, std::clamp<int64_t>(line_ends / 200, 1, 50));
 
-  // Draws without replacement: the first blocks of a Fisher-Yates shuffle (Knuth, TAOCP 2, 3.4.2, algorithm
-  // P).
+  // Draws without replacement: the first blocks of a Fisher-Yates shuffle (Knuth, TAOCP 2, algorithm 3.4.2P).
   std::vector<size_t> order(blocks.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::vector<bool> held(blocks.size());

@@ -7,8 +7,7 @@
 
 namespace tapehead {
 
-/// A whole text file, as bytes. ValueError if it is missing, a folder or empty; SystemError if it cannot be
-/// read.
+/// A text file, as bytes. ValueError if it is missing, a folder or empty; SystemError if it cannot be read.
 std::string read_text(const std::string& path);
 
 struct TextSplit {

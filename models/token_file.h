@@ -27,8 +27,7 @@ class TokenFile {
   static void write(const std::string& path, std::span<const int32_t> tokens, int64_t vocab_size);
 
   /// Maps a file. ValueError if it is missing or no such file, whole and of this version; also if
-  /// `vocab_size` is given and the file's differs, because then another tokenizer made it. SystemError if it
-  /// cannot be read.
+  /// `vocab_size` is given and the file's differs: another tokenizer made it. SystemError if unreadable.
   static TokenFile open(const std::string& path, std::optional<int64_t> vocab_size = std::nullopt);
 
   int64_t size() const { return size_; }

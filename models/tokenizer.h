@@ -24,15 +24,13 @@ class Tokenizer {
   static constexpr int64_t kMinVocabSize = 257;
 
   /// Learns a vocabulary: the bytes in GPT-2's order, then merges (learn_merges), and the end of text last.
-  /// It is smaller than `vocab_size` if the text runs out of pairs: see vocab_size(). ValueError below
-  /// kMinVocabSize.
+  /// It is smaller than `vocab_size` if pairs run out: see vocab_size(). ValueError below kMinVocabSize.
   ///   progress   if given, is told after each merge how many are done and how many may come
   static Tokenizer train(std::string_view text, int64_t vocab_size,
                          const std::function<void(int64_t done, int64_t limit)>& progress = {});
 
   /// Reads vocab.json and merges.txt, or encoder.json and vocab.bpe as OpenAI named them, from a folder.
-  /// ValueError if they are missing or are no byte-level vocabulary with an end of text: it names file and
-  /// place.
+  /// ValueError, naming file and place, if they are missing or no byte-level vocabulary with an end of text.
   static Tokenizer load(const std::string& folder);
 
   /// Writes vocab.json and merges.txt, making the folder if need be. SystemError if the machine refuses.

@@ -11,8 +11,7 @@
 
 namespace tapehead {
 
-// The loss of training: f32 whatever the model's dtype, and 0 for a micro-batch in which nothing is to be
-// learnt.
+// The loss of training: f32 whatever the model's dtype, and 0 for a micro-batch in which nothing is to be learnt.
 static LinearCrossEntropyArgs head_args(const HeadConfig& head) {
   check<ValueError>(head.batch_chunk_size >= 0, "[train] head.batch_chunk_size is {}, and must be at least 0",
                     head.batch_chunk_size);
@@ -72,6 +71,8 @@ static void check_vocabulary(const TokenFile& tokens, const GPTConfig& model) {
       tokens.vocab_size(), model.vocab_size);
 }
 
+namespace {
+
 class Stopwatch {
  public:
   double seconds() const {
@@ -81,6 +82,8 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
+
+}  // namespace
 
 // ---- Evaluation
 
@@ -111,8 +114,12 @@ Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_siz
 
 // ---- The run
 
+namespace {
+
 // The seeds of a run's other random numbers, made from its own with blocks that initialisation never reaches.
 enum class Purpose : uint64_t { order, dropout };
+
+}  // namespace
 
 static uint64_t derive_seed(uint64_t seed, Purpose purpose) {
   const auto words = philox(seed, ~uint64_t{0} - static_cast<uint64_t>(purpose));
@@ -175,18 +182,15 @@ StepMetrics Trainer::step() {
   const Batch batch = batches_.next();
   metrics.tokens = batch.target_tokens;
 
-  // Every micro-batch divides by the tokens of the whole batch, so that their gradients add up to the batch's
-  // own.
+  // Every micro-batch divides by the tokens of the whole batch, so that their gradients add up to the batch's own.
   LinearCrossEntropyArgs args = head_args(config_.head);
   args.normalizer = static_cast<double>(batch.target_tokens);
   const int64_t rows = config_.micro_batch_size > 0 ? config_.micro_batch_size : config_.batch_size;
-  for (int64_t first = 0; first < config_.batch_size; first += rows) {
-    const Tensor loss = micro_batch_loss(slice(batch.ids, 0, first, first + rows),
-                                         slice(batch.targets, 0, first, first + rows), args);
-    metrics.loss += loss.item();
-    backward(loss);
-  }
   try {
+    for (int64_t first = 0; first < config_.batch_size; first += rows) {
+      metrics.loss += micro_batch(slice(batch.ids, 0, first, first + rows),
+                                  slice(batch.targets, 0, first, first + rows), args);
+    }
     metrics.grad_norm = optimizer_.step(metrics.lr, config_.clip_norm);
   } catch (...) {
     zero_grad(model_.parameters());
@@ -196,20 +200,21 @@ StepMetrics Trainer::step() {
   return metrics;
 }
 
-Tensor Trainer::micro_batch_loss(const Tensor& ids, const Tensor& targets,
-                                 const LinearCrossEntropyArgs& args) {
+double Trainer::micro_batch(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args) {
   const Device device = model_.device();
-  const int64_t live =
-      memory_stats(device, "head").live_bytes;  // the weight's gradient, if an earlier micro-batch made it
+  // The weight's gradient, if an earlier micro-batch made it.
+  const int64_t live = memory_stats(device, "head").live_bytes;
   reset_peak(device, "head");
   const Tensor loss = model_.loss(ids.to(device), targets.to(device), args, &dropout_);
+  const double value = loss.item();
+  backward(loss);
 
   const int64_t N = ids.numel(), C = config_.model.vocab_size, F = config_.model.n_embd,
                 size = size_of(model_.dtype());
   head_.peak_bytes = std::max(head_.peak_bytes, memory_stats(device, "head").peak_bytes - live);
   head_.gradient_bytes = std::max(head_.gradient_bytes, (N + C) * F * size);
   head_.full_logits_bytes = std::max(head_.full_logits_bytes, 2 * N * C * size);
-  return loss;
+  return value;
 }
 
 RunResult Trainer::run(const RunCallbacks& callbacks) {

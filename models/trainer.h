@@ -1,5 +1,4 @@
-// Training from a file of tokens: steps, held-out evaluation, checkpoints, and stopping and resuming between
-// steps.
+// Training from a file of tokens: steps, held-out evaluation, checkpoints, stopping and resuming between steps.
 //
 //   Trainer trainer(config, TokenFile::open("train.tokens"), TokenFile::open("held_out.tokens"));
 //   trainer.run({.on_step = [](const StepMetrics& m) { fmt::print("{} {}\n", m.step, m.loss); }});
@@ -46,8 +45,8 @@ struct TrainConfig {
   int64_t save_interval = 0;    ///< steps between checkpoints; 0: only when run() returns
   HeadConfig head = {};
   uint64_t seed = 0;  ///< of initialisation, order of windows, dropout
-  std::string tokenizer =
-      {};  ///< folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint
+  /// Folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint.
+  std::string tokenizer = {};
 
   bool operator==(const TrainConfig&) const = default;
 
@@ -72,16 +71,16 @@ struct Evaluation {
   double seconds = 0;
 };
 
-/// Bits per byte of text: what losses under different tokenizers are compared by. `bytes` is the size of the
-/// text that the evaluated tokens stand for.
+/// Bits per byte of text: what losses under different tokenizers are compared by. `bytes` is the size of the text
+/// that the evaluated tokens stand for.
 double bits_per_byte(const Evaluation& evaluation, int64_t bytes);
 
-/// The head's memory in one micro-batch of N rows, C classes and F features: as counted in the scope "head",
-/// and what the full logits would take.
+/// The head's memory in one micro-batch of N rows, C classes and F features: as counted in the scope "head", and what
+/// the full logits would take.
 struct HeadMemory {
-  int64_t peak_bytes = 0;  ///< counted: everything the loss allocated at once
+  int64_t peak_bytes = 0;  ///< counted: everything that the loss and its backward allocated at once
   int64_t gradient_bytes =
-      0;  ///< of it, gradients of the hidden state (N, F) and the weight (C, F): any path has them
+      0;  ///< of it, gradients of the hidden state (N, F) and the weight (C, F): any path's
   int64_t full_logits_bytes = 0;  ///< (N, C) logits and their gradient, which the chunks replace
 };
 
@@ -96,10 +95,9 @@ struct RunCallbacks {
 };
 
 struct RunResult {
-  bool finished = false;  ///< false: stopped before the last step
-  int64_t step = 0;       ///< steps made, those before a resume included
-  std::optional<Evaluation> evaluation =
-      {};  ///< the last one, if there are held-out tokens; of a finished run
+  bool finished = false;                      ///< false: stopped before the last step
+  int64_t step = 0;                           ///< steps made, those before a resume included
+  std::optional<Evaluation> evaluation = {};  ///< a finished run's last one, if there are held-out tokens
   HeadMemory head = {};
 };
 
@@ -110,37 +108,36 @@ Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_siz
 
 class Trainer {
  public:
-  /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the model's, or there
-  /// are too few tokens for a batch.
+  /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the model's, or there are too
+  /// few tokens for a batch.
   Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile> held_out = std::nullopt);
 
   /// Continues the run that wrote the checkpoint at `path`, bit for bit as if it had never stopped, given the
-  /// same tokens. Errors of load_checkpoint, and those above.
+  /// same tokens. Errors of read_train_state and load_tensors, and those above.
   static Trainer resume(const std::string& path, TokenFile training,
                         std::optional<TokenFile> held_out = std::nullopt);
 
-  /// Runs the steps that are left, evaluates and saves as the config says. An exception of a callback ends
-  /// the run between two steps.
+  /// Runs the steps that are left, evaluates and saves as the config says. An exception of a callback ends the run
+  /// between two steps.
   RunResult run(const RunCallbacks& callbacks = {});
 
-  /// One step. Throws RuntimeError, with nothing changed but the data's position, where the gradient is no
-  /// finite number.
+  /// One step. Throws RuntimeError where the gradient is no finite number. Whatever is thrown, parameters, moments
+  /// and step count are as before and no gradient is left; data and dropout have moved on.
   StepMetrics step();
 
   /// Writes a checkpoint (checkpoint.h).
   void save(const std::string& path) const;
 
   const TrainConfig& config() const { return config_; }
-  /// Changes how far the run goes, for example after a resume. Throws ValueError below the steps already
-  /// made.
+  /// Changes how far the run goes, for example after a resume. Throws ValueError below the steps already made.
   void set_steps(int64_t steps);
   const GPT& model() const { return model_; }
   int64_t steps_made() const { return optimizer_.steps(); }
   HeadMemory head_memory() const { return head_; }
 
  private:
-  /// Forward, and the head's memory.
-  Tensor micro_batch_loss(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args);
+  /// Forward and backward, and the head's memory. The loss.
+  double micro_batch(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args);
 
   TrainConfig config_;
   std::unique_ptr<TokenFile> training_;

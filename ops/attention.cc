@@ -49,8 +49,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
                 });
 }
 
-// Heads of the `part`-th third of qkv (B, T, 3·F), as (B, H, T, D); of y (B, T, F) likewise, with part 0.
-// Aliases.
+// Heads of the `part`-th third of qkv (B, T, 3·F), aliased as (B, H, T, D); likewise of y (B, T, F), part 0.
 static Tensor heads(const Tensor& x, int64_t part, int64_t n_head, int64_t width) {
   const Strides& s = x.strides();
   return x.alias({x.size(0), n_head, x.size(1), width}, {s[0], width * s[2], s[1], s[2]},

@@ -8,18 +8,17 @@
 
 namespace tapehead {
 
-/// softmax(scale · q·kᵀ)·v over positions: q, k, v (B, H, T, D) -> (B, H, T, D); position t sees positions <=
-/// t if `causal`, else all. `scale` is 1 / sqrt(D) unless given. Inputs may have any strides, and are read as
-/// they are if dense along D. The result is laid out as (B, T, H, D): transpose(y, 1, 2) is dense, and
-/// joining the heads costs nothing. Throws ValueError unless the shapes are equal and have four dimensions,
-/// TypeError on dtypes that differ or are integers.
+/// softmax(scale · q·kᵀ)·v over positions: q, k, v (B, H, T, D) -> (B, H, T, D); position t sees
+/// positions <= t if `causal`, else all. `scale` is 1 / sqrt(D) unless given. Inputs may have any strides,
+/// and are read as they are if dense along D. The result is laid out as (B, T, H, D): transpose(y, 1, 2) is
+/// dense, and joining the heads costs nothing. Throws ValueError unless the shapes are equal and have four
+/// dimensions, TypeError on dtypes that differ or are integers.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal = true,
                                     std::optional<double> scale = {});
 
 /// The same on GPT-2's packed projections: qkv (B, T, 3·F) holds queries, keys and values, each of n_head
 /// heads one after another -> (B, T, F), heads joined. Causal, scaled by 1 / sqrt(F / n_head). Nothing is
-/// split or copied, either way. Throws ValueError unless F is a multiple of n_head >= 1, TypeError for
-/// integers.
+/// split or copied, either way. Throws ValueError unless n_head >= 1 divides F, TypeError for integers.
 Tensor causal_self_attention(const Tensor& qkv, int64_t n_head);
 
 }  // namespace tapehead

@@ -31,10 +31,10 @@ RowOutputs row_outputs(int64_t n, bool probabilities, bool stats, Device device)
 }
 
 // logits (N, C), dense; target (N) or (N, C). Saves the logits; backward makes the row pass once more.
-static Tensor cross_entropy_of_rows(const Tensor& logits, const Tensor& target, bool probabilities,
-                                    const Shape& shape, const CrossEntropyArgs& args) {
+static Tensor cross_entropy_of_rows(const char* op, const Tensor& logits, const Tensor& target,
+                                    bool probabilities, const Shape& shape, const CrossEntropyArgs& args) {
   const int64_t N = logits.size(0), C = logits.size(1);
-  const RowLoss loss("cross_entropy", N, C, logits.dtype(), target, probabilities, args, /*live_only=*/false);
+  const RowLoss loss(op, N, C, logits.dtype(), target, probabilities, args, /*live_only=*/false);
 
   Tensor result;
   {
@@ -46,9 +46,11 @@ static Tensor cross_entropy_of_rows(const Tensor& logits, const Tensor& target, 
     if (args.stats)
       *args.stats = loss.statistics(outputs, shape, logits.dtype() == DType::f64 ? DType::f64 : DType::f32);
   }
-  return record("cross_entropy", result, {logits, target}, {logits, target},
+  return record(op, result, {logits, target}, {logits, target, args.class_weight},
                 [loss](const Upstream& up) -> Gradients {
                   const Tensor z = up.saved(0);
+                  for (size_t i = 1; i < 3; ++i)
+                    up.saved(i);  // what `loss` refers to: throws if it was changed
                   const auto make = [&](size_t i) {
                     return up.needs(i) ? Tensor(z.shape(), z.dtype(), z.device()) : Tensor();
                   };
@@ -68,17 +70,20 @@ static Tensor cross_entropy_of_rows(const Tensor& logits, const Tensor& target, 
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyArgs& args) {
-  check<TypeError>(is_floating(logits.dtype()), "[cross_entropy] takes floating logits, not {}",
-                   logits.dtype());
   check<ValueError>(logits.dim() >= 1,
                     "[cross_entropy] logits of shape (): they are (C), (N, C) or (N, C, d1, ...)");
+  return cross_entropy_along("cross_entropy", logits.dim() == 1 ? 0 : 1, logits, target, args);
+}
+
+Tensor cross_entropy_along(const char* op, int64_t class_axis, const Tensor& logits, const Tensor& target,
+                           const CrossEntropyArgs& args) {
+  check<TypeError>(is_floating(logits.dtype()), "[{}] takes floating logits, not {}", op, logits.dtype());
   const bool probabilities = target.shape() == logits.shape() && is_floating(target.dtype());
-  const int64_t class_axis = logits.dim() == 1 ? 0 : 1;
   const Shape target_shape = logits.shape().without(class_axis);
-  check<ValueError>(probabilities || target.shape() == target_shape,
-                    "[cross_entropy] target of shape {} for logits of shape {}: class indices are {}, class "
-                    "probabilities {}",
-                    target.shape(), logits.shape(), target_shape, logits.shape());
+  check<ValueError>(
+      probabilities || target.shape() == target_shape,
+      "[{}] target of shape {} for logits of shape {}: class indices are {}, class probabilities {}", op,
+      target.shape(), logits.shape(), target_shape, logits.shape());
 
   // Classes last, rows flattened. A copy only where there are dimensions behind the classes.
   const auto as_rows = [&](const Tensor& x) {
@@ -92,10 +97,10 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
   const Tensor rows = as_rows(logits);
   const Tensor targets = probabilities ? as_rows(target) : reshape(target, {target_shape.numel()});
   check<ValueError>(!args.token_weight.defined() || args.token_weight.shape() == target_shape,
-                    "[cross_entropy] token_weight of shape {} for logits of shape {}: it is {}",
+                    "[{}] token_weight of shape {} for logits of shape {}: it is {}", op,
                     args.token_weight.defined() ? args.token_weight.shape() : Shape(), logits.shape(),
                     target_shape);
-  const Tensor loss = cross_entropy_of_rows(rows, targets, probabilities, target_shape, args);
+  const Tensor loss = cross_entropy_of_rows(op, rows, targets, probabilities, target_shape, args);
   return args.reduction == Reduction::none ? reshape(loss, target_shape.sizes()) : loss;
 }
 

@@ -1,5 +1,5 @@
-// Cross entropy over logits that exist: torch.nn.functional.cross_entropy, and the rules that
-// linear_cross_entropy shares.
+// Cross entropy over logits that exist: torch.nn.functional.cross_entropy, and the rules that linear_cross_entropy
+// shares.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,7 @@ std::string_view name(Reduction reduction);
 /// The inverse of name(). Throws ValueError.
 Reduction parse_reduction(std::string_view text);
 
-/// What one pass over the logits can tell beside the loss; detached. Rows that do not count are NaN, and 0 in
-/// `correct`.
+/// What one pass over the logits can tell beside the loss; detached. Rows that do not count are NaN, and 0 in `correct`.
 struct CrossEntropyStats {
   Tensor lse;             ///< of each row; shape of an index target; f32, or f64 for f64
   Tensor target_logprob;  ///< of the target index; undefined for probabilities
@@ -30,14 +29,17 @@ struct CrossEntropyStats {
 
 /// What a row's loss is, and how rows become one number. Shared by cross_entropy and linear_cross_entropy.
 ///
-/// With z the row's logits and t its target, a row's loss is token_weight · (cross entropy of softmax(z) and
-/// t, class weights and label smoothing as in torch.nn.functional.cross_entropy + z_loss · lse(z)²). Targets
-/// are class indices (i64 or i32; one a row), or class probabilities (the logits' shape and dtype). A row
-/// counts unless its index is ignore_index or its token weight is 0.
+/// With z the row's logits and t its target, a row's loss is
 ///
-/// mean divides by Σ token_weight · class_weight[target] over the rows that count, or for probabilities by Σ
-/// token_weight; the z-loss by Σ token_weight. With nothing to average, mean is NaN and so are its gradients;
-/// sum is 0.
+///   token_weight · (cross entropy of softmax(z) and t + z_loss · lse(z)²)
+///
+/// with class weights and label smoothing as in torch.nn.functional.cross_entropy. Targets are class indices (i64 or
+/// i32; one a row), or class probabilities (the logits' shape and dtype). A row counts unless its index is ignore_index
+/// or its token weight is 0.
+///
+/// mean divides by Σ token_weight · class_weight[target] over the rows that count, or for probabilities by
+/// Σ token_weight; the z-loss by Σ token_weight. With nothing to average, mean is NaN and so are its gradients; sum
+/// is 0.
 struct CrossEntropyArgs {
   Tensor class_weight;  ///< (C), same dtype; optional; gets no gradient
   Tensor token_weight;  ///< of an index target's shape, floating; optional; gets no gradient
@@ -47,20 +49,19 @@ struct CrossEntropyArgs {
   std::optional<double> softcap;        ///< > 0: z = cap · tanh(z / cap) (Gemma 2)
   double logit_scale = 1;               ///< finite: multiplies the logits, before the softcap
   double z_loss = 0;                    ///< >= 0 (de Brébisson and Vincent, 2016; PaLM)
-  std::optional<double>
-      normalizer;  ///< > 0: mean divides by this instead (gradients accumulated over micro-batches)
-  std::optional<DType> loss_dtype;     ///< absent: the input's
-  bool zero_if_empty = false;          ///< mean over nothing is 0, with gradients of 0
-  CrossEntropyStats* stats = nullptr;  ///< filled by the forward pass, if given
+  std::optional<double> normalizer;     ///< > 0: mean divides by this instead (gradients over micro-batches)
+  std::optional<DType> loss_dtype;      ///< absent: the input's
+  bool zero_if_empty = false;           ///< mean over nothing is 0, with gradients of 0
+  CrossEntropyStats* stats = nullptr;   ///< filled by the forward pass, if given
 };
 
-/// Cross entropy of logits (C), (N, C) or (N, C, d1, ..., dK) with the target's shape (), (N) or (N, d1, ...,
-/// dK), or that of the logits for probabilities. Loss: the logits' dtype, shape () or, for none, the index
-/// target's shape. Probabilities that require a gradient get one.
+/// Cross entropy of logits (C), (N, C) or (N, C, d1, ..., dK) with a target of shape (), (N) or (N, d1, ..., dK), or of
+/// the logits' shape for probabilities. Loss: the logits' dtype, shape () or, for none, the index target's shape.
+/// Probabilities that require a gradient get one.
 ///
-/// Throws ValueError on shapes, on an index outside [0, C) that is not ignore_index (naming the first such
-/// row and value), on a number outside the range above; TypeError on dtypes; RuntimeError
-/// on an explicit ignore_index with probabilities.
+/// Throws ValueError on shapes, on an index outside [0, C) that is not ignore_index (naming the first such row and
+/// value), on a number outside the range above; TypeError on dtypes; RuntimeError on an explicit ignore_index with
+/// probabilities, and from backward if logits, target or class_weight were changed in place.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyArgs& args = {});
 
 }  // namespace tapehead

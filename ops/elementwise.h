@@ -5,8 +5,8 @@
 
 namespace tapehead {
 
-/// a + b, a - b, a · b, a / b, with NumPy's broadcasting. Throw ValueError on shapes that do not broadcast, TypeError on
-/// dtypes that differ or are integers.
+/// a + b, a - b, a · b, a / b, with NumPy's broadcasting. Throw ValueError on shapes that do not broadcast,
+/// TypeError on dtypes that differ or are integers.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
@@ -41,7 +41,8 @@ Tensor sqrt(const Tensor& x);
 Tensor relu(const Tensor& x);
 /// x · Φ(x), Φ the normal distribution function (Hendrycks and Gimpel, 2016).
 Tensor gelu(const Tensor& x);
-/// Its tanh form, x/2 · (1 + tanh(sqrt(2/π) · (x + 0.044715 x³))): GPT-2's gelu_new, PyTorch's approximate="tanh".
+/// Its tanh form, GPT-2's gelu_new and PyTorch's approximate="tanh":
+/// x/2 · (1 + tanh(sqrt(2/π) · (x + 0.044715 x³))).
 Tensor gelu_tanh(const Tensor& x);
 /// x / (1 + exp(-x)).
 Tensor silu(const Tensor& x);

@@ -46,9 +46,8 @@ Tensor narrowed_in_place(const Tensor& x, DType T) {
   return Tensor::over(x.storage(), {}, T).alias(x.shape(), {x.strides()[0] * ratio, 1}, x.offset() * ratio);
 }
 
-// One pass over all rows that count, B at a time, with buffers from `plan`. Tells of each row what `outputs`
-// asks for, and adds to `gradients`, which begin as zeros, the gradients of the rows' losses under
-// `upstream`.
+// One pass over all rows that count, B at a time, with buffers from `plan`. Tells of each row what `outputs` asks for,
+// and adds to `gradients`, which begin as zeros, the gradients of the rows' losses under `upstream`.
 void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, const RowOutputs& outputs,
                 HeadGradients& gradients) {
   Backend& backend = tapehead::backend(head.weight);
@@ -141,8 +140,9 @@ HeadGradients scaled(HeadGradients gradients, const Tensor& upstream) {
   return gradients;
 }
 
-Tensor chunked(const Tensor& input, const Tensor& weight, const Tensor& bias, const Head& head,
+Tensor chunked(const Tensor& input, const Tensor& weight, const Tensor& target, const Head& head,
                const Shape& rows_shape, const LinearCrossEntropyArgs& args) {
+  const Tensor& bias = args.bias;
   HeadGradients gradients = make_gradients(head, head.plan.forward);  // none, if backward computes again
   Tensor loss;
   {
@@ -157,19 +157,17 @@ Tensor chunked(const Tensor& input, const Tensor& weight, const Tensor& bias, co
   }
   const Shape input_shape = input.shape();
 
-  // Each row's upstream gradient is needed before the products, or memory is dearer than time: backward makes
-  // the pass.
+  // Each row's upstream gradient is needed before the products, or memory is dearer than time: backward makes the pass.
   if (args.reduction == Reduction::none || head.options.recompute) {
-    return record(kOp, loss, {input, weight, bias}, {input, weight, bias},
+    return record(kOp, loss, {input, weight, bias}, {input, weight, bias, target, args.class_weight},
                   [head, input_shape](const Upstream& up) {
-                    for (size_t i = 0; i < 3; ++i) up.saved(i);  // throws if one was changed in place
+                    for (size_t i = 0; i < 5; ++i) up.saved(i);  // throws if one was changed in place
                     HeadGradients fresh = make_gradients(head, head.plan.backward);
                     run_chunks(head, head.plan.backward, up.grad, {}, fresh);
                     return hand_on(std::move(fresh), input_shape);
                   });
   }
-  // The gradients were computed while the logits existed, for an upstream gradient of 1. Backward scales
-  // them.
+  // The gradients were computed while the logits existed, for an upstream gradient of 1. Backward scales them.
   if (head.options.allow_retain_graph) {
     return record(kOp, loss, {input, weight, bias}, {}, [gradients, input_shape](const Upstream& up) {
       const auto copy = [](const Tensor& g) { return g.defined() ? g.clone() : Tensor(); };
@@ -191,16 +189,17 @@ Tensor chunked(const Tensor& input, const Tensor& weight, const Tensor& bias, co
 // The reference path: the logits, whole, and their cross entropy.
 Tensor reference(const Tensor& input, const Tensor& weight, const Tensor& target,
                  const LinearCrossEntropyArgs& args) {
-  if (weight.dim() == 2) return cross_entropy(linear(input, weight, args.bias), target, args);
-  // (C, d1, ..., dK, F): every position d has a head of its own, all are one product, and classes come
-  // second.
+  if (weight.dim() == 2) {
+    return cross_entropy_along(kOp, input.dim() - 1, linear(input, weight, args.bias), target, args);
+  }
+  // (C, d1, ..., dK, F): every position d has a head of its own, all are one product, and classes come second.
   const int64_t F = weight.size(-1);
   std::vector<int64_t> sizes = weight.shape().without(-1).sizes();
   const Tensor flat_bias = args.bias.defined() ? reshape(args.bias, {args.bias.numel()}) : Tensor();
   const Tensor logits =
       linear(input, reshape(weight, {weight.numel() / std::max<int64_t>(F, 1), F}), flat_bias);
   sizes.insert(sizes.begin(), input.size(0));
-  return cross_entropy(reshape(logits, sizes), target, args);
+  return cross_entropy_along(kOp, 1, reshape(logits, sizes), target, args);
 }
 
 void check_shapes(const Tensor& input, const Tensor& weight, const Tensor& bias) {
@@ -285,12 +284,13 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
                             .device = input.device(),
                             .probabilities = probabilities,
                             .bias = args.bias.defined(),
+                            .stats = args.stats != nullptr,
                             .input_grad = wants(input),
                             .weight_grad = wants(weight),
                             .bias_grad = wants(args.bias),
                             .ignored_rows = N - head.rows.rows()},
                            args, head.options);
-  const Tensor loss = chunked(input, weight, args.bias, head, rows_shape, args);
+  const Tensor loss = chunked(input, weight, target, head, rows_shape, args);
   return args.reduction == Reduction::none ? reshape(loss, rows_shape.sizes()) : loss;
 }
 

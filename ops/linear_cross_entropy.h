@@ -18,20 +18,17 @@ struct LinearCrossEntropyArgs : CrossEntropyArgs {
 ///
 ///   input   (F) or (..., F)           floating
 ///   weight  (C, F), or (C, d1, ..., dK, F) with an input (N, F), on the reference path
-///   target  indices of the input's leading shape (with K dimensions: (N, d1, ..., dK)), i64 or i32; or
-///   probabilities
-///           of the logits' shape and the input's dtype. Told apart by shape and dtype.
+///   target  indices of the input's leading shape (with K dimensions: (N, d1, ..., dK)), i64 or i32;
+///           or probabilities of the logits' shape and the input's dtype. Told apart by shape and dtype.
 ///
 /// The loss has the input's dtype, or loss_dtype, and shape (), or for none that of an index target.
 ///
-/// With options, chunks of rows go through the head one after another: B×C logits, their loss, their
-/// gradients, and the memory is used again. Rows that are ignored are left out before the first product.
-///  - mean, sum: forward computes the gradients, too. Backward multiplies those buffers in place by the
-///  upstream
-///    gradient and hands them on without a copy, so it works once; allow_retain_graph keeps them and hands
-///    out copies.
-///  - none, and recompute: forward keeps the inputs, and backward computes each chunk again with its rows'
-///  upstream gradients.
+/// With options, chunks of rows go through the head one after another: B×C logits, their loss, their gradients, and
+/// the memory is used again. Rows that are ignored are left out before the first product.
+///  - mean, sum: forward computes the gradients, too. Backward multiplies those buffers in place by the upstream
+///    gradient and hands them on without a copy, so it works once; allow_retain_graph keeps them and hands out copies.
+///  - none, and recompute: forward keeps the inputs, and backward computes each chunk again with its rows' upstream
+///    gradients.
 /// With inputs of f16 or bf16 and acc_dtype f32:
 ///
 ///                                              accurate       balanced       compact
@@ -41,13 +38,16 @@ struct LinearCrossEntropyArgs : CrossEntropyArgs {
 ///   weight gradient across chunks              f32, rounded   f32, rounded   input's
 ///   bias gradient across chunks                f32            f32            f32
 ///
-/// Sums of exponentials are f32 or wider and the loss is summed in f64 everywhere. Only gradients that are
-/// wanted are computed. A K-dimensional weight and probabilities that require a gradient take the reference
-/// path, with one warning per process and cause.
+/// Accurate and balanced keep each gradient within 3 epsilons of the input's dtype, in norm, whatever the number of
+/// chunks. Compact rounds the weight gradient once a chunk, so its error grows with their number: docs/exactness.md.
 ///
-/// Throws what cross_entropy does, beginning with [linear_cross_entropy]; ValueError on shapes of weight and
-/// bias and on option sizes that disagree; TypeError on dtypes; RuntimeError on an acc_dtype that the input's
-/// dtype does not allow and, from backward, on a second backward where it works once.
+/// Sums of exponentials are f32 or wider and the loss is summed in f64 everywhere. Only gradients that are wanted are
+/// computed. A K-dimensional weight and probabilities that require a gradient take the reference path, with one warning
+/// per process and cause.
+///
+/// Throws what cross_entropy does, beginning with [linear_cross_entropy]; ValueError on shapes of weight and bias and
+/// on option sizes that disagree; TypeError on dtypes; RuntimeError on an acc_dtype that the input's dtype does not
+/// allow and, from backward, on a second backward where it works once.
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target,
                             const LinearCrossEntropyArgs& args = {});
 

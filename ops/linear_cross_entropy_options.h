@@ -1,5 +1,4 @@
-// How linear_cross_entropy divides its work: torch.nn.LinearCrossEntropyOptions, and its resolution for given
-// sizes.
+// How linear_cross_entropy divides its work: torch.nn.LinearCrossEntropyOptions, resolved for given sizes.
 #pragma once
 
 #include <optional>
@@ -10,8 +9,7 @@
 
 namespace tapehead {
 
-/// Which buffers of the chunk loop are as wide as acc_dtype, and which are as narrow as the input (docs: the
-/// op itself).
+/// Which buffers of the chunk loop are wide as acc_dtype or narrow as the input (see linear_cross_entropy.h).
 enum class AccPolicy : uint8_t { automatic, accurate, balanced, compact };
 
 /// "auto", "accurate", "balanced", "compact".
@@ -21,12 +19,10 @@ std::string_view name(AccPolicy policy);
 struct ChunkingMethod {
   enum Kind : uint8_t {
     automatic,     ///< "auto": aspect_ratio, capped for compact so that chunking never costs memory
-    auto_table,    ///< "auto_table": aspect_ratio for f16 and bf16 on the CPU, else aspect_ratio:2, without a
-                   ///< cap
+    auto_table,    ///< "auto_table": aspect_ratio for f16 and bf16 on the CPU, else aspect_ratio:2; no cap
     aspect_ratio,  ///< "aspect_ratio", "aspect_ratio:N": logits of about the size of the inputs, divided by N
     throughput,    ///< "throughput": as many rows as this device and dtype need for full speed
-    budget,  ///< "budget:SIZE": the largest power of two whose transient memory fits SIZE ("64MiB", "1GB",
-             ///< "5000")
+    budget,        ///< "budget:SIZE" ("64MiB", "5000"): the largest power of two whose transient memory fits
   };
   Kind kind = automatic;
   int64_t number = 1;  ///< N, or the budget's bytes
@@ -53,13 +49,13 @@ struct ResolvedLinearCrossEntropyOptions {
 class LinearCrossEntropyOptions {
  public:
   struct Fields {
-    bool allow_retain_graph = false;  ///< mean and sum keep their gradients for further backwards
+    bool allow_retain_graph = false;               ///< mean and sum keep gradients for further backwards
     std::optional<int64_t> batch_chunk_size = {};  ///< rows per chunk
     std::optional<std::string> chunking_method = "auto";
     std::string acc_policy = "auto";
     std::optional<DType> acc_dtype = {};
-    bool recompute =
-        false;  ///< mean and sum keep no gradients from forward: backward computes again, as none does
+    /// Mean and sum keep no gradients from forward: backward computes again, as none does.
+    bool recompute = false;
   };
 
   LinearCrossEntropyOptions() : LinearCrossEntropyOptions(Fields()) {}
@@ -69,17 +65,15 @@ class LinearCrossEntropyOptions {
 
   const Fields& fields() const { return fields_; }
 
-  /// These options made concrete for N rows, F features and C classes of dtype T, with class indices as
-  /// targets or class probabilities:
+  /// These options made concrete for N rows, F features and C classes of dtype T,
+  /// with class indices or class probabilities as targets:
   ///  1. A given batch_chunk_size turns method "auto" into none.
   ///  2. Policy "auto" is accurate for f16 and bf16 on the CPU, else compact.
-  ///  3. Method "auto" is aspect_ratio, and under compact at most floor_pow2(N·C / (4·F)) rows
-  ///  (probabilities: N / 2).
-  ///     Method "auto_table" is aspect_ratio for f16 and bf16 on the CPU, else aspect_ratio:2.
+  ///  3. Method "auto" is aspect_ratio, and under compact at most floor_pow2(N·C / (4·F)) rows (N / 2 for
+  ///     probabilities). "auto_table" is aspect_ratio for f16 and bf16 on the CPU, else aspect_ratio:2.
   ///  4. aspect_ratio:n is min(next_pow2(ceil(N / ceil(C / F))) / n, N) rows, at least 1. throughput is
-  ///     512 rows, at most N: above it products gain little. budget:SIZE counts the
-  ///     whole transient memory, beyond inputs, results and gradients, as if some rows were ignored and every
-  ///     extra were used.
+  ///     512 rows, at most N: above it products gain little. budget:SIZE counts the whole transient memory,
+  ///     beyond inputs, results and gradients, as if some rows were ignored and every extra were used.
   ///  5. No method: the given size, at most N, or one chunk.
   ///  6. acc_dtype absent is f32 if the policy was "auto" and T is f16 or bf16, else T.
   /// Throws ValueError, naming both sizes, where a given size differs from that of a given method, or a size

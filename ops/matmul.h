@@ -13,8 +13,8 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 
 /// x·weightᵀ + bias: x (..., F), weight (C, F), bias (C) or undefined -> (..., C).
 /// torch.nn.functional.linear. A weight stored as (F, C) is passed as its transpose, at no cost: neither it
-/// nor its gradient is copied. Throws ValueError on shapes that do not fit, TypeError on dtypes that differ
-/// or are integers.
+/// nor its gradient is copied. Throws ValueError on shapes that do not fit, TypeError on dtypes
+/// that differ or are integers.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 }  // namespace tapehead

@@ -6,8 +6,8 @@
 namespace tapehead {
 
 /// One step of torch.optim.AdamW, in place, for every parameter p with its gradient g and moments m and v:
-/// p *= 1 - lr·decay; g *= gradient_scale; m = beta1·m + (1 - beta1)·g; v = beta2·v + (1 - beta2)·g²; p -= lr
-/// · m̂ / (sqrt(v̂) + epsilon) with m̂ = m / (1 - beta1^step), v̂ = v / (1 - beta2^step).
+/// p *= 1 - lr·decay; g *= gradient_scale; m = beta1·m + (1 - beta1)·g; v = beta2·v + (1 - beta2)·g²;
+/// p -= lr · m̂ / (sqrt(v̂) + epsilon) with m̂ = m / (1 - beta1^step), v̂ = v / (1 - beta2^step).
 ///
 /// All four lists have one order; all tensors are contiguous, of one floating dtype and one device. Throws
 /// ValueError on lists or shapes that do not match, TypeError on dtypes.

@@ -4,6 +4,8 @@
 
 namespace tapehead {
 
+namespace {
+
 // What a reduction does to a shape.
 struct Reduced {
   Shape kept;     // size 1 along the reduced axes: what kernels write
@@ -32,6 +34,8 @@ struct Reduced {
     result = Shape(left);
   }
 };
+
+}  // namespace
 
 // Both have a result's elements and differ in dimensions of size 1 only.
 static Tensor viewed(const Tensor& x, const Shape& shape) { return reshape(x, shape.sizes()); }

@@ -1,8 +1,8 @@
 // Sums, means and maxima along axes. Floating dtypes; the result has x's dtype.
 //
-// `axes` are the axes to reduce over, negative ones counted from the back; none means all. With `keepdim` the
-// reduced ones stay, with size 1. Every function throws ValueError on an axis out of range or given twice,
-// TypeError on integers.
+// `axes` are the axes to reduce over, negative ones counted from the back; none means all. With `keepdim`
+// the reduced ones stay, with size 1. Every function throws ValueError on an axis out of range or
+// given twice, TypeError on integers.
 #pragma once
 
 #include "tapehead/core/view.h"

@@ -32,8 +32,7 @@ struct Stage {
   }
 };
 
-/// Pixels of letters whose text just fits `width`, but at most `largest`; a letter is about 0.56 of its size
-/// wide.
+/// Pixels of letters whose text just fits `width`, at most `largest`; a letter is some 0.56 of its size wide.
 double fitting_size(std::string_view text, double width, double largest) {
   return std::min(largest, width / (0.56 * static_cast<double>(std::max<size_t>(text.size(), 1))));
 }
@@ -60,8 +59,7 @@ void add(std::vector<Block>& blocks, const PassPlan& pass, std::initializer_list
   blocks.insert(blocks.end(), more.begin(), more.end());
 }
 
-// Which buffers live in each stage. What forward keeps stays at the bottom; what backward hands on takes its
-// place.
+// The buffers of each stage. What forward keeps stays at the bottom; what backward hands on takes its place.
 std::vector<Stage> stages(const PathPlan& path, bool holds_logits) {
   using enum Lifetime;
   std::vector<Stage> list = {{"forward", {}}, {"between", {}}};

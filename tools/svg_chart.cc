@@ -13,8 +13,7 @@ namespace tapehead {
 namespace {
 
 constexpr int kWidth = 860, kHeight = 480;
-// The plot's place in the picture. What is left of it holds the y ticks, right of it the values of last
-// points.
+// The plot's place in the picture. Left of it are the y ticks, right of it the values of last points.
 constexpr double kLeft = 64, kRight = kWidth - 64, kTop = 100, kBottom = kHeight - 56;
 constexpr const char* kInk = "#222";
 constexpr const char* kFaint = "#6b6b6b";
@@ -41,8 +40,7 @@ std::string px(double value) {
   return text;
 }
 
-/// Runs of finite points, each thinned to at most the lowest and the highest of every pixel column: what one
-/// would see.
+/// Runs of finite points, each thinned to the lowest and highest of every pixel column: what one would see.
 std::vector<std::vector<Point>> visible_runs(const std::vector<Point>& points, const Scale& x,
                                              const Scale& y) {
   std::vector<std::vector<Point>> runs;

@@ -13,12 +13,10 @@ struct Point {
 };
 
 /// Round numbers (1, 2 or 5 times a power of ten apart) from the last at or below `low` to the first at or
-/// above `high`, about `count` of them. Equal or non-finite bounds are widened to something that can be
-/// drawn.
+/// above `high`, about `count` of them. Equal or non-finite bounds are widened to something drawable.
 std::vector<double> round_ticks(double low, double high, int count);
 
-/// A tick as text: as many decimals as the distance `step` between ticks needs, thousands set apart by
-/// commas.
+/// A tick as text: the decimals that the distance `step` between ticks needs, thousands set apart by commas.
 std::string tick_text(double value, double step);
 
 /// Maps the data's range [low, high] to the picture's [from, to], in pixels.
@@ -35,8 +33,7 @@ struct TextStyle {
   bool bold = false;
 };
 
-/// A picture under construction; coordinates in pixels from the top left corner. Later shapes cover earlier
-/// ones.
+/// A picture in the making; coordinates in pixels from the top left corner. Later shapes cover earlier ones.
 class Svg {
  public:
   Svg(int width, int height);

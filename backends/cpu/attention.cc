@@ -125,8 +125,7 @@ static void multiply(const BlockProduct<W>& p) {
 }
 
 // One block of keys enters the softmax: scores (keys, kBlock queries) are scaled and become exponentials
-// relative to `largest`, which is updated and so is `total`; `correction` is what earlier sums are to be
-// multiplied by.
+// relative to `largest`, which is updated like `total`; `correction` is the factor that earlier sums need.
 template <class W>
 static void softmax_block(int64_t keys, W scale, bool diagonal, W* scores, W* largest, W* total,
                           W* correction) {
@@ -249,8 +248,7 @@ struct Head {
         step(x.strides()[2]) {}
 };
 
-// Rows [t, t + n) of a head in the arithmetic's type, padded with zeros: in place if they are so already,
-// else in `scratch`.
+// Rows [t, t + n) of a head in the arithmetic's type, zero-padded: in place if so already, else in `scratch`.
 template <class W, class T>
 static Matrix<const W> load(const Head<const T>& x, int64_t t, int64_t n, int64_t width, W* scratch) {
   if constexpr (std::is_same_v<W, T>) {

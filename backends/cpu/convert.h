@@ -1,5 +1,4 @@
-// Dense runs of elements from one dtype to another: the one place where 16-bit floats are widened and rounded
-// in bulk.
+// Dense runs of elements from one dtype to another: the place that widens and rounds 16-bit floats in bulk.
 #pragma once
 
 #include "tapehead/core/dtype.h"

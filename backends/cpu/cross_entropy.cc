@@ -183,7 +183,7 @@ RowSums<W> ReadRow(const Row<W>& row, bool entropy) {
     for (int64_t i = 0; i < padded; i += lanes) block_max = hn::Max(block_max, hn::Load(d, z + i));
     const W m = hn::GetLane(hn::MaxOfLanes(d, block_max));
     if (m > largest) {
-      if (begin > 0) sums.move_reference(m);
+      if (largest > kLowest) sums.move_reference(m);  // else the sums are of nothing yet
       sums.reference = largest = m;
       sums.first_largest = begin + (std::find(z, z + n, m) - z);
     }

@@ -138,8 +138,7 @@ static void map_unary(Unary op, int64_t n, double* y, const double* x, const dou
   HWY_DYNAMIC_DISPATCH(UnaryF64)(op, n, y, x, gy);
 }
 
-// Dense elements in the arithmetic's type: those at p themselves where they are so already, else copied to
-// `block`.
+// Dense elements in the arithmetic's type: those at p themselves if so already, else copied to `block`.
 template <class T>
 static const wide_t<T>* gather(const T* p, int64_t step, int64_t n, wide_t<T>* block) {
   if constexpr (std::is_same_v<T, wide_t<T>>) {

@@ -24,12 +24,15 @@ __attribute__((constructor(101))) static void choose_openblas_kernels() {
 }
 #endif
 
-// BLAS's view of the last two dimensions: the order they are stored in and the distance between rows (or
-// columns).
+namespace {
+
+// BLAS's view of the last two dimensions: their storage order and the distance between rows (or columns).
 struct Layout {
   CBLAS_TRANSPOSE transpose;
   blasint leading;
 };
+
+}  // namespace
 
 static blasint blas_int(int64_t n) {
   check<ValueError>(n <= std::numeric_limits<blasint>::max(),
@@ -73,8 +76,7 @@ static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alp
 constexpr int64_t kPanel = 512;
 constexpr int64_t kDepth = 1024;
 
-// Memory of this thread for panel `which`, as a matrix stored in x's order. Not counted: a library's kind of
-// workspace.
+// This thread's memory for panel `which`, as a matrix in x's order; not counted, as a library's is not.
 static Tensor workspace(int which, const Tensor& x) {
   static thread_local std::shared_ptr<Storage> panels[3];
   if (!panels[which]) {

@@ -15,8 +15,7 @@ template <size_t K>
 class NdLoop {
  public:
   NdLoop(const Shape& shape, const std::array<Strides, K>& strides) {
-    // From the innermost outwards; a dimension joins the one inside it if every operand steps over it
-    // densely.
+    // From the innermost outwards: a dimension joins the one inside if every operand steps over it densely.
     for (int64_t axis = shape.dim() - 1; axis >= 0; --axis) {
       const int64_t size = shape[axis];
       count_ *= size;

@@ -10,12 +10,14 @@
 
 namespace tapehead {
 
+namespace {
+
 // Splits x's dimensions into those that y keeps and those that it is reduced over (size 1, or missing in y).
-struct Reduction {
+struct AxisSplit {
   Shape kept, reduced;           // both of x's rank, with 1 for the other's dimensions
   Strides x_strides, y_strides;  // y's are 0 along reduced dimensions
 
-  Reduction(const Tensor& x, const Tensor& y) : x_strides(x.strides()) {
+  AxisSplit(const Tensor& x, const Tensor& y) : x_strides(x.strides()) {
     y_strides = broadcast_strides(y.shape(), y.strides(), x.shape());
     std::vector<int64_t> k, r;
     const int64_t missing = x.dim() - y.dim();
@@ -29,16 +31,17 @@ struct Reduction {
   }
 };
 
+}  // namespace
+
 // For every element of y, calls finish(offset in y, accumulator), where fold(accumulator, x value) took in
-// every element of x behind it and merge(accumulator, accumulator) joined parts of them; each accumulator
-// starts as `initial`.
+// every element of x behind it and merge(accumulator, accumulator) joined parts; each starts as `initial`.
 template <class T, class A, class Fold, class Merge, class Finish>
 static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge merge, Finish finish) {
   constexpr int64_t kBlock = 256;    // outputs in progress at once
   constexpr int64_t kLanes = 8;      // independent accumulators along a dense run
   constexpr int64_t kPart = kGrain;  // elements behind one output that one thread folds in one go
   constexpr int64_t kFew = 64;       // outputs that are too few to share among threads
-  const Reduction r(x, y);
+  const AxisSplit r(x, y);
   const T* in = x.data<T>();
   const NdLoop<2> kept(r.kept, {r.x_strides, r.y_strides});
   const NdLoop<1> reduced(r.reduced, {r.x_strides});

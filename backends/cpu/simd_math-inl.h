@@ -1,5 +1,4 @@
-// Vector functions and loops over rows, for float and double, inside HWY_NAMESPACE (simd.h shows how to get
-// there):
+// Vector functions and loops over rows, for float and double, inside HWY_NAMESPACE (simd.h shows how):
 //
 //   const hn::ScalableTag<float> d;
 //   Map(d, n, y, [&](auto v) HWY_ATTR { return Exp(d, v); }, x);                        // y_i = exp(x_i)
@@ -9,8 +8,8 @@
 //
 // The elements behind the last full vector go through the same vector function in a padded one, so an
 // element's result depends on its value alone, never on its position. Sums depend on n and the instruction
-// set alone. Errors are in units in the last place (ulp) of the exact result. Arguments may have any value; a
-// NaN gives a NaN.
+// set alone. Errors are in units in the last place (ulp) of the exact result. Arguments may have any value;
+// a NaN gives a NaN.
 
 // Highway's idiom: included once for each instruction set.
 #if defined(TAPEHEAD_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -60,8 +59,8 @@ HWY_INLINE void Map(D d, int64_t n, T* y, F&& f, const In*... x) {
   if (i < n) StoreTail(d, f(LoadTail(d, x + i, n - i)...), y + i, n - i);
 }
 
-/// The sum of the vectors full(i), which stand for the elements from i on, and of the first lanes of tail(i,
-/// count) behind the last full one: lanes add up in T over blocks of 32 vectors, blocks in double.
+/// The sum of the vectors full(i), which stand for the elements from i on, and of the first lanes of
+/// tail(i, count) behind the last full one: lanes add up in T over blocks of 32 vectors, blocks in double.
 template <class D, class Full, class Tail>
 HWY_INLINE double SumBlocks(D d, int64_t n, Full&& full, Tail&& tail) {
   constexpr int64_t kBlock = 32;

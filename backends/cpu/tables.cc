@@ -55,8 +55,7 @@ void CpuBackend::scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& ta
     scatter_add_rows(x.to(DType::f32), ids, wide);
     return copy(wide, table);
   }
-  // Threads share out the features, not the rows: each adds in the order of r, and frequent ids burden all
-  // alike.
+  // Threads share the features, not the rows: each adds in the order of r, and frequent ids burden all alike.
   constexpr int64_t kFeatures = 16;  // a cache line of f32
   const int64_t rows = x.size(0), features = x.size(1);
   visit_floating(table.dtype(), "scatter_add_rows", [&]<class T>(std::type_identity<T>) {

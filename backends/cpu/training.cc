@@ -87,8 +87,8 @@ static double squares_f32(int64_t n, const float* x) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> narrow;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto even = hn::Zero(d),
-       odd = hn::Zero(d);  // two sums, so that an addition need not wait for the one before
+  // Two sums, so that an addition need not wait for the one before.
+  auto even = hn::Zero(d), odd = hn::Zero(d);
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
     const auto a = hn::PromoteTo(d, hn::LoadU(narrow, x + i)),

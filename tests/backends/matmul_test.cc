@@ -1,5 +1,4 @@
-// The product's kernel, which ops call with shapes already checked: layouts, edges, and what beta = 0
-// promises.
+// The product's kernel, called with shapes already checked: layouts, edges, and what beta = 0 promises.
 #include <gtest/gtest.h>
 
 #include <limits>

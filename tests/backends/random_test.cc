@@ -1,5 +1,4 @@
-// Tensors of random numbers: which words of which block each element comes from, and how they are
-// distributed.
+// Tensors of random numbers: which words of which block an element comes from, and how they are distributed.
 #include <gtest/gtest.h>
 #include <omp.h>
 

@@ -11,8 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The known answers that the generator's authors publish for philox4x32 of 10 rounds: all zeros, all ones,
-// digits of pi.
+// The answers that the generator's authors publish for philox4x32 of 10 rounds: zeros, ones, digits of pi.
 TEST(Philox, GivesThePublishedAnswers) {
   EXPECT_THAT(philox4x32({0, 0, 0, 0}, {0, 0}), ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
   constexpr uint32_t ones = 0xffffffff;

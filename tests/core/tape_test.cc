@@ -176,6 +176,33 @@ TEST(Backward, ANodeThatWorksOnceSaysWhatToDoInstead) {
               ThrowsMessage<RuntimeError>(AllOf(HasSubstr("[once]"), HasSubstr("handing_on = false"))));
 }
 
+// A retained backward that gives it no gradient once used it up all the same.
+TEST(Backward, ANodeThatWorksOnceIsKeptUntilAGradientReachesIt) {
+  Tensor x = leaf({2});
+  const Tensor y = record(
+      "once", x.clone(), {x}, {}, [](const Upstream& up) -> Gradients { return {up.grad}; }, "advice");
+  const Tensor gate =
+      record("gate", y.clone(), {y}, {}, [](const Upstream&) -> Gradients { return {Tensor()}; });
+  backward(gate, {}, true);
+  EXPECT_FALSE(x.grad().defined());
+  backward(y);
+  EXPECT_THAT(grad(x), ElementsAre(1));
+}
+
+TEST(Backward, CountsMemoryInTheScopeOfForward) {
+  Tensor x = leaf({2}), y;
+  {
+    const MemoryScope scope("forward");
+    y = record("doubled", x.clone(), {x}, {}, [](const Upstream& up) -> Gradients {
+      const Tensor scratch({1000}, DType::f64);
+      return {up.grad};
+    });
+  }
+  const int64_t before = memory_stats({}, "forward").live_bytes;
+  backward(y);
+  EXPECT_GE(memory_stats({}, "forward").peak_bytes, before + 8000);
+}
+
 TEST(Backward, ChecksTheOutputAndItsGradient) {
   Tensor x = leaf({1, 2});
   EXPECT_THAT([&] { backward(x.detach()); }, ThrowsMessage<RuntimeError>(HasSubstr("[backward]")));
@@ -508,8 +535,7 @@ TEST(Anomaly, IsOffOutsideTheGuard) {
   EXPECT_NO_THROW(backward(square(x)));
 }
 
-// ---- Depth and width (invariant 6). Recursion would need a hundred times this stack: it takes a frame a
-// node.
+// ---- Depth and width (invariant 6). Recursion, a frame a node, would need a hundred times this stack.
 
 void on_small_stack(std::function<void()> body) {
   pthread_attr_t attributes;

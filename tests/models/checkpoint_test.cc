@@ -146,6 +146,21 @@ TEST_F(CheckpointTest, AnotherModelsShapeNamesTheTensorAndBothShapes) {
   EXPECT_EQ(numbers(deeper.parameters()), deeper_before);
 }
 
+TEST_F(CheckpointTest, ATensorThatIsNotFiniteIsNamed) {
+  Tensor wpe = trainer_.model().parameters()[1].second;
+  {
+    const NoGradGuard no_grad;
+    wpe.fill(NAN);
+  }
+  trainer_.save(path_);
+  const GPT model(trainer_.config().model, 5);
+  const auto before = numbers(model.parameters());
+  EXPECT_THAT([&] { load_tensors(path_, model); },
+              ThrowsMessage<ValueError>(
+                  AllOf(HasSubstr("transformer.wpe.weight"), HasSubstr(path_), HasSubstr("NaN"))));
+  EXPECT_EQ(numbers(model.parameters()), before);
+}
+
 TEST_F(CheckpointTest, AFileOfTensorsAloneIsNoCheckpoint) {
   write_safetensors(path_, trainer_.model().parameters());
   EXPECT_THAT([&] { load_model(path_); },

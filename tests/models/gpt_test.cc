@@ -176,8 +176,7 @@ TEST(GPTTest, AShorterTextHasTheLogitsOfItsPlaceInALongerOne) {
   EXPECT_LT(relative_error(some, slice(all, 1, 0, 2)), 1e-12);
 }
 
-// The gradient of the tied weight is that of the embedding plus that of the head, each taken with the other
-// cut off.
+// The tied weight's gradient is the embedding's plus the head's, each taken with the other cut off.
 TEST(GPTTest, TheTiedHeadsGradientSumsBothUses) {
   const GPT model = loud_model(kTiny, DType::f64);
   const Tensor wte = model.parameters()[0].second;

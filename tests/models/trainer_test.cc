@@ -186,6 +186,19 @@ TEST_F(TrainerTest, HeadMemoryIsCountedAgainstTheFullLogits) {
   EXPECT_EQ(split.head_memory().peak_bytes, half.head_memory().peak_bytes);
 }
 
+TEST_F(TrainerTest, HeadMemoryUnderRecomputeCountsBackward) {
+  write_tokens("train.tokens", 4000, 1);
+  TrainConfig config = tiny_config();
+  config.model.vocab_size = 4000;
+  config.batch_size = 64;
+  config.head.batch_chunk_size = 8;
+  config.head.recompute = true;
+  Trainer trainer(config, training());
+  trainer.step();
+  const HeadMemory memory = trainer.head_memory();
+  EXPECT_GE(memory.peak_bytes, memory.gradient_bytes + 8 * 4000 * 4);
+}
+
 // ---- Mistakes
 
 TEST_F(TrainerTest, MistakesAreValueErrorsThatNameTheFieldAndItsValue) {
@@ -225,6 +238,22 @@ TEST_F(TrainerTest, DivergenceIsSaidAndLeavesTheModelAsItWas) {
   EXPECT_THAT([&] { trainer.step(); }, ThrowsMessage<RuntimeError>(HasSubstr("diverged")));
   EXPECT_EQ(trainer.steps_made(), 0);
   EXPECT_EQ(numbers(trainer.model().parameters()), before);
+  for (const auto& [name, parameter] : trainer.model().parameters())
+    EXPECT_FALSE(parameter.grad().defined()) << name;
+}
+
+// A step that failed between its micro-batches once left the first one's gradients to the next step.
+TEST_F(TrainerTest, AStepThatFailsHalfwayLeavesNoGradient) {
+  TrainConfig config = tiny_config();
+  config.micro_batch_size = 1;
+  Trainer trainer(config, training());
+  int backwards = 0;
+  Tensor wte = trainer.model().parameters()[0].second;
+  wte.register_hook([&](const Tensor&) -> Tensor {
+    if (++backwards == 2) throw std::runtime_error("halfway");
+    return {};
+  });
+  EXPECT_THAT([&] { trainer.step(); }, ThrowsMessage<std::runtime_error>(HasSubstr("halfway")));
   for (const auto& [name, parameter] : trainer.model().parameters())
     EXPECT_FALSE(parameter.grad().defined()) << name;
 }

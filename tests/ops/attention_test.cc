@@ -237,8 +237,7 @@ TEST(Attention, MemoryGrowsLinearly) {
   EXPECT_LT(twice, 2048 * 2048 * 4);
 }
 
-// The packed gradient is written where it stands: nothing of qkv's size beside it, but what the accumulated
-// sums take.
+// The packed gradient is written where it stands: nothing of qkv's size beside it but the accumulated sums.
 TEST(Attention, SavesResultAndLseOnly) {
   const MemoryScope scope("saved");
   Tensor qkv = Tensor::full({2, 256, 96}, 1).set_requires_grad();

@@ -160,8 +160,7 @@ double ulps(T got, long double exact) {
   return std::isnan(distance) ? kInfinity : distance;
 }
 
-// Numbers of all sizes, subnormal ones, infinities and NaN among them, and a dense sweep where activations
-// bend.
+// Numbers of all sizes, with subnormal ones, infinities and NaN, and a dense sweep where activations bend.
 template <class T>
 std::vector<T> sweep() {
   std::vector<T> x = {0, -T(0), static_cast<T>(kInfinity), static_cast<T>(-kInfinity), static_cast<T>(kNaN)};

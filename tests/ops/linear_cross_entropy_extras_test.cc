@@ -1,49 +1,20 @@
-// What goes past PyTorch: softcap, scale, z-loss, token weights, normalizer, loss_dtype, recompute,
-// statistics; and 16-bit inputs under every policy. The oracle is the same loss composed from elementary ops,
-// in f64.
-#include <gtest/gtest.h>
-
+// What goes past PyTorch: softcap, scale, z-loss, token weights, normalizer, loss_dtype, recompute, statistics; and
+// 16-bit inputs under every policy. The oracle is the same loss composed from elementary ops, in f64.
 #include <cmath>
 
 #include "tapehead/core/gradcheck.h"
 #include "tapehead/core/view.h"
 #include "tapehead/ops/elementwise.h"
-#include "tapehead/ops/linear_cross_entropy.h"
 #include "tapehead/ops/matmul.h"
 #include "tapehead/ops/reduce.h"
 #include "tapehead/ops/softmax.h"
-#include "tapehead/tests/golden_cases.h"
-#include "tapehead/tests/testing.h"
+#include "tapehead/tests/ops/head_problem.h"
 
 namespace tapehead {
 namespace {
 
 using Options = LinearCrossEntropyOptions;
-
-struct Problem {
-  Tensor input, weight, bias, target, class_weight, token_weight;
-
-  Problem(int64_t N, int64_t F, int64_t C, uint64_t seed = 1, DType dtype = DType::f64, double scale = 1)
-      : input(random_tensor({N, F}, seed, scale, dtype)),
-        weight(random_tensor({C, F}, seed + 1, scale, dtype)),
-        bias(random_tensor({C}, seed + 2, 1, dtype)),
-        target(random_indices({N}, static_cast<uint64_t>(C), seed + 3)),
-        class_weight(random_tensor({C}, seed + 4, 0.5, dtype)),
-        token_weight(random_tensor({N}, seed + 5, 0.5, dtype)) {
-    const auto shifted = [&](const Tensor& x) {
-      std::vector<double> v = x.to_vector<double>();
-      for (double& e : v) e += 1;
-      return Tensor::from<double>(x.shape(), v).to(dtype);
-    };
-    class_weight = shifted(class_weight);
-    token_weight = shifted(token_weight);
-    for (Tensor* x : {&input, &weight, &bias}) x->set_requires_grad();
-  }
-
-  void clear() {
-    for (Tensor* x : {&input, &weight, &bias}) x->set_grad({});
-  }
-};
+using Problem = HeadProblem;
 
 Tensor one_hot(const Tensor& target, int64_t C) {
   std::vector<double> q(static_cast<size_t>(target.numel() * C), 0.0);

@@ -64,8 +64,7 @@ TEST(Matmul, StridedGradientsEqualDifferences) {
             {leaf({2, 3}, 1)});
 }
 
-// A batch times one matrix is one product: nothing of the batch's size beside operands, results and their
-// gradients.
+// A batch times a matrix is one product: nothing of batch size beside operands, results and their gradients.
 TEST(Matmul, BatchTimesMatrixMakesNoBatchOfGradients) {
   const MemoryScope scope("folded");
   Tensor a = Tensor::full({64, 2, 8}, 1).set_requires_grad(),

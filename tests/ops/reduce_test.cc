@@ -120,8 +120,7 @@ TEST(Max, TiesShareTheGradient) {
 
 // ---- The kernel, against plain loops
 
-// For every output, a row of the elements behind it: x's elements visited in order, keyed by the kept
-// indices.
+// For every output, a row of the elements behind it: x's elements in order, keyed by the kept indices.
 std::vector<std::vector<double>> elements_behind(const Tensor& x, const std::vector<int64_t>& axes) {
   const std::vector<double> values = x.to_vector<double>();
   std::map<std::vector<int64_t>, std::vector<double>> groups;

@@ -1,5 +1,4 @@
-// The README shows code that is compiled and run: each of its blocks stands, letter for letter, in a file of
-// this folder.
+// The README shows code that is compiled and run: each block stands, letter for letter, in a file here.
 #include <gtest/gtest.h>
 
 #include <cstdio>
