@@ -216,6 +216,7 @@ void check_shapes(const Tensor& input, const Tensor& weight, const Tensor& bias)
                     "[{}] input of shape {} has {} features, weight of shape {} takes {}", kOp, input.shape(),
                     input.size(-1), weight.shape(), weight.size(-1));
   check<ValueError>(weight.size(0) >= 1, "[{}] weight of shape {} has no class", kOp, weight.shape());
+  check<ValueError>(weight.size(-1) >= 1, "[{}] weight of shape {} has no feature", kOp, weight.shape());
   if (bias.defined()) {
     check<TypeError>(bias.dtype() == input.dtype(), "[{}] bias of {} for an input of {}", kOp, bias.dtype(),
                      input.dtype());

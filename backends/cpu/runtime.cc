@@ -59,9 +59,9 @@ void CpuBackend::fill(Tensor& y, double value) {
 
 void CpuBackend::copy(const Tensor& x, Tensor& y) {
   const NdLoop<2> loop(y.shape(), {y.strides(), broadcast_strides(x.shape(), x.strides(), y.shape())});
-  const auto [sy, sx] = loop.steps();
+  const int64_t sy = loop.steps()[0], sx = loop.steps()[1];
   visit_dtype(x.dtype(), [&]<class From>(std::type_identity<From>) {
-    visit_dtype(y.dtype(), [&, sy = sy, sx = sx]<class To>(std::type_identity<To>) {
+    visit_dtype(y.dtype(), [&]<class To>(std::type_identity<To>) {
       const From* from = x.data<From>();
       To* to = y.mutable_data<To>();
       loop.run([&](const auto& at, int64_t n) {

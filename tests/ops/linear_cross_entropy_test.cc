@@ -334,6 +334,8 @@ TEST(LinearCrossEntropy, Errors) {
     expect_error<TypeError>(call(p.input, p.weight.to(DType::f32), p.target, args), "weight of f32");
     expect_error<TypeError>(call(p.target, p.weight, p.target, args), "floating input");
     expect_error<ValueError>(call(p.input, Tensor::zeros({0, 2}, DType::f64), p.target, args), "no class");
+    expect_error<ValueError>(
+        call(Tensor::zeros({3, 0}, DType::f64), Tensor::zeros({4, 0}, DType::f64), p.target, args), "no feature");
     expect_error<ValueError>(call(random_tensor({2}, 1), random_tensor({4, 3, 2}, 1), p.target, args),
                              "takes an input (N, F)");
     args.bias = Tensor::zeros({3}, DType::f64);
