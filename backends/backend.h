@@ -40,16 +40,18 @@ struct CrossEntropyRows {
   Tensor z_row_scale;         ///< (R) f64: multiplies the row's z-loss; read where z_loss > 0
   double label_smoothing = 0;
   double logit_scale = 1;
-  double softcap = 0;  ///< 0: none
-  double z_loss = 0;   ///< coefficient
+  double softcap = 0;        ///< 0: none
+  double z_loss = 0;         ///< coefficient
+  double gradient_unit = 1;  ///< a power of two; `gradient` is written in units of it
 
   // What is written, where defined.
-  Tensor loss;             ///< (R) f64
-  Tensor lse;              ///< (R) f64
-  Tensor target_logprob;   ///< (R) f64: log p of the target index
-  Tensor entropy;          ///< (R) f64: -Σ_c p_c · log p_c
-  Tensor correct;          ///< (R) i64: 1 if the first of the largest logits is the target index
-  Tensor gradient;         ///< (R, C), of the logits as given; any row stride; may begin where `logits` does
+  Tensor loss;            ///< (R) f64
+  Tensor lse;             ///< (R) f64
+  Tensor target_logprob;  ///< (R) f64: log p of the target index
+  Tensor entropy;         ///< (R) f64: -Σ_c p_c · log p_c
+  Tensor correct;         ///< (R) i64: 1 if the first of the largest logits is the target index
+  Tensor gradient;        ///< (R, C), of the logits as given; any row stride; may begin where `logits` does
+  Tensor own_gradient;  ///< (R) f64: takes the gradient's entry at the target index, and `gradient` a 0 there
   Tensor target_gradient;  ///< (R, C), of target_probability
 };
 
@@ -132,8 +134,12 @@ class Backend : public DeviceRuntime {
   virtual void gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) = 0;
   /// Row ids[r] of `table` = row r of x (R, F) dense, in table's dtype; ids are distinct.
   virtual void scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table) = 0;
-  /// Row ids[r] of `table` += row r of x (R, F) dense, in a fixed order where ids repeat.
-  virtual void scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& table) = 0;
+  /// Row ids[r] of `table` += scale[r] · row r of x (R, F) dense, in a fixed order where ids repeat; scale (R) f64,
+  /// undefined: 1. x and table may differ in dtype.
+  virtual void scatter_add_rows(const Tensor& x, const Tensor& ids, const Tensor& scale, Tensor& table) = 0;
+  /// Row r of y (R, F) dense += scale[r] · row ids[r] of `table`, which may have any strides; scale (R) f64. table and y
+  /// may differ in dtype.
+  virtual void gather_add_rows(const Tensor& table, const Tensor& ids, const Tensor& scale, Tensor& y) = 0;
 
   // ---- Attention (Vaswani et al., 2017), by blocks with online softmax (FlashAttention, Dao et al., 2022).
 

@@ -40,9 +40,9 @@ class DeviceRuntime {
   virtual void fill(Tensor& y, double value) = 0;
   /// y[...] = x[...], converted to y's dtype; x broadcasts to y's shape. Any strides.
   virtual void copy(const Tensor& x, Tensor& y) = 0;
-  /// y += x, summed over the dimensions along which y broadcasts to x's shape. Any strides, floating dtypes;
+  /// y += scale · x, summed over the dimensions along which y broadcasts to x's shape. Any strides, floating dtypes;
   /// sums run in f32 or wider and are rounded once, to y's dtype.
-  virtual void accumulate(const Tensor& x, Tensor& y) = 0;
+  virtual void accumulate(const Tensor& x, double scale, Tensor& y) = 0;
   /// Whether every element is finite. Any strides; integers always are.
   virtual bool all_finite(const Tensor& x) = 0;
 };

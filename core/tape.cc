@@ -146,7 +146,7 @@ void accumulate_gradient(const char* op, const GradientSlot& slot, Tensor incomi
   if (!sum.defined()) {
     if (!same_shape) {
       sum = Tensor::zeros(slot.shape, slot.dtype, slot.device);
-      runtime.accumulate(incoming, sum);
+      runtime.accumulate(incoming, 1, sum);
     } else if (exclusive && !(incoming.is_exclusive() && incoming.is_contiguous())) {
       sum = incoming.clone();
     } else {
@@ -157,7 +157,7 @@ void accumulate_gradient(const char* op, const GradientSlot& slot, Tensor incomi
   // Invariant 5: others may hold what was adopted before.
   if (!sum.is_exclusive() || !sum.is_contiguous()) sum = sum.clone();
   sum.bump_version();
-  runtime.accumulate(incoming, sum);
+  runtime.accumulate(incoming, 1, sum);
 }
 
 // All slots that `root` depends on, in the order in which backward visits them: newest producer first, then leaves.

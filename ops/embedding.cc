@@ -32,7 +32,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids) {
                 [rows, features, count](const Upstream& up) -> Gradients {
                   Tensor gweight = Tensor::zeros({rows, features}, up.grad.dtype(), up.grad.device());
                   backend(gweight).scatter_add_rows(reshape(up.grad.contiguous(), {count, features}),
-                                                    up.saved(0), gweight);
+                                                    up.saved(0), {}, gweight);
                   return {gweight, Tensor()};
                 });
 }

@@ -39,6 +39,8 @@ Tensor transposed(const Tensor& x) {
   return x.alias({x.size(1), x.size(0)}, {x.strides()[1], x.strides()[0]}, x.offset());
 }
 
+Tensor as_column(const Tensor& x) { return x.alias({x.size(0), 1}, {x.strides()[0], 1}, x.offset()); }
+
 // x (R, C) seen as rows of the narrower T, each in the first part of its row of x.
 Tensor narrowed_in_place(const Tensor& x, DType T) {
   if (x.dtype() == T) return x;
@@ -65,10 +67,12 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
   Tensor weight_sums = sums("weight gradient sums", gradients.weight),
          bias_sums = sums("bias gradient sums", gradients.bias);
   const Tensor logits_memory = buffer("logits"), input_rows = buffer("input rows"),
-               probability_rows = buffer("probability rows"), gradient_rows = buffer("input gradient rows");
+               probability_rows = buffer("probability rows"), gradient_rows = buffer("input gradient rows"),
+               own_memory = buffer("target gradients");
   // What the two gradient products read: rounded to the input's dtype, except under accurate.
   const DType product_dtype =
       head.options.acc_policy == AccPolicy::accurate ? logits_memory.dtype() : head.input.dtype();
+  const double unit = is_half(product_dtype) && gradients.any() ? inputs.largest_unit() : 1;
 
   const int64_t n = head.rows.rows(), B = logits_memory.size(0);
   for (int64_t begin = 0; begin < n; begin += B) {
@@ -90,13 +94,17 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
       backend.gather_rows(head.rows.probabilities(), chunk_ids, pass.target_probability);
     }
     if (gradients.any()) pass.gradient = narrowed_in_place(logits, product_dtype);
+    pass.own_gradient = row_range(own_memory, 0, b);
+    pass.gradient_unit = unit;
     backend.cross_entropy_rows(pass);
 
     // What that means for input, weight and bias.
+    const bool apart = pass.own_gradient.defined();
     if (gradients.input.defined()) {
       Tensor gx =
           gradient_rows.defined() ? row_range(gradient_rows, 0, b) : row_range(gradients.input, begin, end);
-      backend.matmul(1, pass.gradient, head.weight, 0, gx);
+      backend.matmul(unit, pass.gradient, head.weight, 0, gx);
+      if (apart) backend.gather_add_rows(head.weight, pass.target_index, pass.own_gradient, gx);
       if (ids.defined()) {
         backend.scatter_rows(gx, chunk_ids, gradients.input);
       } else if (gradient_rows.defined()) {
@@ -104,8 +112,17 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
         backend.copy(gx, rounded);
       }
     }
-    if (weight_sums.defined()) backend.matmul(1, transposed(pass.gradient), x, 1, weight_sums);
-    if (bias_sums.defined()) backend.accumulate(pass.gradient, bias_sums);
+    if (weight_sums.defined()) {
+      backend.matmul(unit, transposed(pass.gradient), x, 1, weight_sums);
+      if (apart) backend.scatter_add_rows(x, pass.target_index, pass.own_gradient, weight_sums);
+    }
+    if (bias_sums.defined()) {
+      backend.accumulate(pass.gradient, unit, bias_sums);
+      if (apart) {
+        Tensor column = as_column(bias_sums);
+        backend.scatter_add_rows(as_column(pass.own_gradient), pass.target_index, {}, column);
+      }
+    }
   }
   if (gradients.weight.defined() && !weight_sums.is_same(gradients.weight))
     backend.copy(weight_sums, gradients.weight);

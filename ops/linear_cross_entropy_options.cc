@@ -118,8 +118,9 @@ static int64_t budget_rows(int64_t budget, int64_t N, int64_t F, int64_t C, DTyp
   const double A = static_cast<double>(size_of(r.acc_dtype)), narrow = static_cast<double>(size_of(T));
   const double n = static_cast<double>(N), f = static_cast<double>(F), c = static_cast<double>(C);
   double fixed = n * (5 + 4) * 8;  // ids, index, two scales, loss; four statistics
+  if (T == DType::f32) fixed += c * 8;
   if (wide) fixed += c * A + (r.acc_policy != AccPolicy::compact ? c * f * A : 0);
-  const double a_row = c * A + f * narrow + f * (r.acc_policy == AccPolicy::accurate ? A : narrow) +
+  const double a_row = 8 + c * A + f * narrow + f * (r.acc_policy == AccPolicy::accurate ? A : narrow) +
                        (probabilities ? c * narrow : 0);
   int64_t rows = 1;
   while (rows < N && fixed + 2.0 * static_cast<double>(rows) * a_row <= static_cast<double>(budget))

@@ -90,6 +90,13 @@ void add_results(Builder& b, const LinearCrossEntropyProblem& p, const CrossEntr
   b.add(p.stats && !p.probabilities, "correct", DType::i64, rows, Lifetime::result);
 }
 
+// Whether the gradient's entries at the targets, each row's largest, go to the sums apart from the products: there they
+// would round what comes after them. Where sums are of 16 bits, each such addition would itself round.
+bool keeps_targets_apart(const ResolvedLinearCrossEntropyOptions& options, DType T, bool probabilities) {
+  return !probabilities &&
+         (!is_half(T) || (options.acc_dtype != T && options.acc_policy != AccPolicy::compact));
+}
+
 // The buffers of the chunk loop over n rows. The gradients themselves live as long as `lifetime` says.
 void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p,
                     const ResolvedLinearCrossEntropyOptions& options, int64_t n, bool gradients,
@@ -106,8 +113,11 @@ void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p,
   b.add(bias, "bias gradient", T, {p.C}, lifetime);
   b.add(weight && wide && options.acc_policy != AccPolicy::compact, "weight gradient sums", A, {p.C, p.F},
         Lifetime::pass);
-  b.add(bias && wide, "bias gradient sums", A, {p.C}, Lifetime::pass);
+  b.add(bias && T != DType::f64, "bias gradient sums", T == DType::f32 ? DType::f64 : A, {p.C},
+        Lifetime::pass);
   b.add(true, "logits", A, {B, p.C}, Lifetime::chunk);
+  b.add((input || weight || bias) && keeps_targets_apart(options, T, p.probabilities), "target gradients",
+        DType::f64, {B}, Lifetime::chunk);
   b.add(ignored, "input rows", T, {B, p.F}, Lifetime::chunk);
   b.add(ignored && p.probabilities, "probability rows", T, {B, p.C}, Lifetime::chunk);
   b.add(input && (ignored || wide_rows), "input gradient rows", wide_rows ? A : T, {B, p.F}, Lifetime::chunk);

@@ -1,7 +1,10 @@
 #include "tapehead/ops/row_loss.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+
+#include "tapehead/core/compensated_sum.h"
 
 namespace tapehead {
 namespace {
@@ -142,6 +145,12 @@ RowLoss::RowLoss(const char* op, int64_t N, int64_t C, DType dtype, const Tensor
   }
 }
 
+double RowInputs::largest_unit() const {
+  double largest = 0;
+  for (double scale : row_scale.to_vector<double>()) largest = std::max(largest, std::abs(scale));
+  return largest > 0 && std::isfinite(largest) ? std::exp2(std::floor(std::log2(largest))) : 1;
+}
+
 Tensor RowLoss::ids() const {
   return rows() == N_ ? Tensor() : Tensor::from<int64_t>({rows()}, row_, device_);
 }
@@ -193,9 +202,9 @@ Tensor RowLoss::reduce(const Tensor& row_losses, DType dtype) const {
       all[row_.empty() ? r : static_cast<size_t>(row_[r])] = losses[r];
     return device_tensor(all, {N_}, dtype, device_);
   }
-  double total = averages_nothing() ? kNaN : 0;
-  for (double loss : losses) total += loss;
-  return Tensor::scalar(total, dtype, device_);
+  CompensatedSum total;
+  for (double loss : losses) total.add(loss);
+  return Tensor::scalar(averages_nothing() ? kNaN : total.value(), dtype, device_);
 }
 
 CrossEntropyStats RowLoss::statistics(const RowOutputs& outputs, const Shape& shape, DType dtype) const {

@@ -17,6 +17,10 @@ struct RowInputs {
   Tensor index;        ///< (n) i64 target classes; undefined for probabilities
   Tensor row_scale;    ///< (n) f64: multiplies the row's loss
   Tensor z_row_scale;  ///< (n) f64: multiplies the row's z-loss; undefined without one
+
+  /// The power of two below the largest |row_scale|; 1 if they are all 0 or not finite. Gradients of 16 bits are written in
+  /// units of it, or 1 / N would push them below what 16 bits hold.
+  double largest_unit() const;
 };
 
 /// What the row pass can tell of each row, on the device; undefined ones are not asked for.

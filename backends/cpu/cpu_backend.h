@@ -24,7 +24,7 @@ class CpuBackend final : public Backend {
   void dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) override;
 
   // reduce.cc
-  void accumulate(const Tensor& x, Tensor& y) override;
+  void accumulate(const Tensor& x, double scale, Tensor& y) override;
   void sum(const Tensor& x, double scale, Tensor& y) override;
   void max(const Tensor& x, Tensor& y) override;
   void max_backward(const Tensor& x, const Tensor& y, const Tensor& gy, Tensor& gx) override;
@@ -47,7 +47,8 @@ class CpuBackend final : public Backend {
   int64_t first_out_of_range(const Tensor& ids, int64_t n, int64_t ignored) override;
   void gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) override;
   void scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table) override;
-  void scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& table) override;
+  void scatter_add_rows(const Tensor& x, const Tensor& ids, const Tensor& scale, Tensor& table) override;
+  void gather_add_rows(const Tensor& table, const Tensor& ids, const Tensor& scale, Tensor& y) override;
 
   // attention.cc
   void attention(const Attention& args, Tensor& y, Tensor& lse) override;

@@ -230,8 +230,8 @@ double Loss(const Row<W>& row, const RowSums<W>& sums, double scale, double z_sc
 // d loss / d z_c = scale · ((Σ a + b) · p_c - a_c) + 2 · z_scale · lse · p_c, minus scale · b at the target;
 // and from z to the logits as given.
 template <class W>
-void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale,
-                   MutableRun gradient) {
+void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale, double unit,
+                   MutableRun gradient, double* own_gradient) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   HWY_ALIGN W z[kBlock], a[kBlock], g[kBlock], scratch[kBlock];
@@ -243,7 +243,7 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
   const auto of_p = hn::Set(d, static_cast<W>((scale * (sums.factor_sum + b) + z_slope) / sums.exp_sum()));
   const auto of_factor = hn::Set(d, static_cast<W>(-scale));
   const auto cap = hn::Set(d, static_cast<W>(inverse_cap)),
-             of_z = hn::Set(d, static_cast<W>(row.logit_scale));
+             of_z = hn::Set(d, static_cast<W>(row.logit_scale / unit));
   for (int64_t begin = 0; begin < row.C; begin += kBlock) {
     const int64_t n = std::min(kBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
@@ -270,8 +270,11 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
         hn::Store(hn::Mul(hn::Load(d, g + i), hn::NegMulAdd(t, t, hn::Set(d, W{1}))), d, g + i);
       }
     }
-    if (row.logit_scale != 1) {
+    if (row.logit_scale / unit != 1) {
       for (int64_t i = 0; i < padded; i += lanes) hn::Store(hn::Mul(of_z, hn::Load(d, g + i)), d, g + i);
+    }
+    if (own_gradient && begin <= row.target && row.target < begin + n) {
+      *own_gradient = unit * static_cast<double>(std::exchange(g[row.target - begin], W{0}));
     }
     gradient.write(begin, n, g);
   }
@@ -308,6 +311,7 @@ void CrossEntropy(const CrossEntropyRows& rows) {
   double* lse = write(rows.lse);
   double* target_logprob = write(rows.target_logprob);
   double* entropy = write(rows.entropy);
+  double* own_gradient = write(rows.own_gradient);
   int64_t* correct = rows.correct.defined() ? Tensor(rows.correct).mutable_data<int64_t>() : nullptr;
   for (Tensor x : {rows.gradient, rows.target_gradient}) {
     if (x.defined()) x.bump_version();
@@ -320,6 +324,7 @@ void CrossEntropy(const CrossEntropyRows& rows) {
       if (scale == 0 && z_scale == 0) {
         HWY_ALIGN const W zeros[kBlock] = {};
         if (loss) loss[r] = 0;
+        if (own_gradient) own_gradient[r] = 0;
         for (const Tensor& x : {rows.gradient, rows.target_gradient}) {
           for (int64_t c = 0; x.defined() && c < C; c += kBlock)
             write_row(x, r).write(c, std::min(kBlock, C - c), zeros);
@@ -345,7 +350,10 @@ void CrossEntropy(const CrossEntropyRows& rows) {
       if (correct) correct[r] = sums.first_largest == row.target;
       if (rows.target_gradient.defined())
         WriteTargetGradient(row, sums, scale, write_row(rows.target_gradient, r));
-      if (rows.gradient.defined()) WriteGradient(row, sums, scale, z_scale, write_row(rows.gradient, r));
+      if (rows.gradient.defined()) {
+        WriteGradient(row, sums, scale, z_scale, rows.gradient_unit, write_row(rows.gradient, r),
+                      own_gradient ? own_gradient + r : nullptr);
+      }
     }
   });
 }

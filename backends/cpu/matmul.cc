@@ -34,6 +34,9 @@ struct Layout {
 
 }  // namespace
 
+constexpr double kSmallProduct = 1 << 20;
+constexpr blasint kSmallDepth = 128;
+
 static blasint blas_int(int64_t n) {
   check<ValueError>(n <= std::numeric_limits<blasint>::max(),
                     "[matmul] a dimension of {} is more than OpenBLAS takes", n);
@@ -158,6 +161,10 @@ void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double b
   };
   const NdLoop<3> loop(batch, {batch_strides(a), batch_strides(b), batch_strides(y)});
   const auto steps = loop.steps();
+  // OpenBLAS sums small products in one go, however long their inner dimension is; so its parts are summed here.
+  const bool small = static_cast<double>(m) * n * k < kSmallProduct;
+  const blasint depth = small ? kSmallDepth : std::max<blasint>(k, 1);
+  const int64_t a_along = a.strides().back(), b_along = b.strides()[b.strides().size() - 2];
   visit_floating(y.dtype(), "matmul", [&]<class T>(std::type_identity<T>) {
     if constexpr (std::is_same_v<T, wide_t<T>>) {
       const T* pa = a.data<T>();
@@ -166,8 +173,11 @@ void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double b
       loop.run(
           [&](const auto& at, int64_t count) {
             for (int64_t i = 0; i < count; ++i) {
-              gemm(la, lb, m, n, k, alpha, pa + at[0] + i * steps[0], pb + at[1] + i * steps[1], beta,
-                   py + at[2] + i * steps[2], y_leading);
+              for (blasint first = 0; first == 0 || first < k; first += depth) {
+                gemm(la, lb, m, n, std::min(depth, k - first), alpha,
+                     pa + at[0] + i * steps[0] + first * a_along, pb + at[1] + i * steps[1] + first * b_along,
+                     first == 0 ? beta : 1, py + at[2] + i * steps[2], y_leading);
+              }
             }
           },
           /*serial=*/true);  // each product is parallel inside

@@ -7,6 +7,7 @@
 
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/nd_loop.h"
+#include "tapehead/core/compensated_sum.h"
 
 namespace tapehead {
 
@@ -110,9 +111,16 @@ static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge
 // Finishes every element of y with the sum behind it.
 template <class T, class Finish>
 static void reduce_sum(const Tensor& x, const Tensor& y, Finish finish) {
-  reduce<T>(
-      x, y, 0.0, [](double& acc, T v) { acc += static_cast<double>(static_cast<wide_t<T>>(v)); },
-      [](double& acc, double part) { acc += part; }, finish);
+  if constexpr (std::is_same_v<T, double>) {  // nothing wider to sum in
+    reduce<T>(
+        x, y, CompensatedSum(), [](CompensatedSum& acc, T v) { acc.add(v); },
+        [](CompensatedSum& acc, const CompensatedSum& part) { acc.add(part); },
+        [&](int64_t at, const CompensatedSum& total) { finish(at, total.value()); });
+  } else {
+    reduce<T>(
+        x, y, 0.0, [](double& acc, T v) { acc += static_cast<double>(static_cast<wide_t<T>>(v)); },
+        [](double& acc, double part) { acc += part; }, finish);
+  }
 }
 
 // The largest value so far, and how often it was seen. Once NaN, no comparison replaces it.
@@ -137,13 +145,13 @@ void CpuBackend::sum(const Tensor& x, double scale, Tensor& y) {
   });
 }
 
-// y += x, each of its own dtype.
+// y += scale · x, each of its own dtype.
 template <class X, class Y>
-static void accumulate_typed(const Tensor& x, Tensor& y) {
+static void accumulate_typed(const Tensor& x, double scale, Tensor& y) {
   Y* out = y.mutable_data<Y>();
   if (x.shape() != y.shape()) {
     return reduce_sum<X>(x, y, [=](int64_t at, double total) {
-      out[at] = static_cast<Y>(static_cast<double>(static_cast<wide_t<Y>>(out[at])) + total);
+      out[at] = static_cast<Y>(static_cast<double>(static_cast<wide_t<Y>>(out[at])) + scale * total);
     });
   }
   const X* in = x.data<X>();  // nothing is reduced
@@ -152,8 +160,8 @@ static void accumulate_typed(const Tensor& x, Tensor& y) {
   loop.run([&, sy = sy, sx = sx](const auto& at, int64_t n) {
     Y* o = out + at[0];
     const X* v = in + at[1];
-    const auto add = [](Y a, X b) {
-      return static_cast<Y>(static_cast<wide_t<Y>>(a) + static_cast<wide_t<X>>(b));
+    const auto add = [by = static_cast<wide_t<X>>(scale)](Y a, X b) {
+      return static_cast<Y>(static_cast<wide_t<Y>>(a) + by * static_cast<wide_t<X>>(b));
     };
     if (sy == 1 && sx == 1) {
       for (int64_t i = 0; i < n; ++i) o[i] = add(o[i], v[i]);
@@ -163,10 +171,10 @@ static void accumulate_typed(const Tensor& x, Tensor& y) {
   });
 }
 
-void CpuBackend::accumulate(const Tensor& x, Tensor& y) {
+void CpuBackend::accumulate(const Tensor& x, double scale, Tensor& y) {
   visit_floating(x.dtype(), "accumulate", [&]<class X>(std::type_identity<X>) {
     visit_floating(y.dtype(), "accumulate",
-                   [&]<class Y>(std::type_identity<Y>) { accumulate_typed<X, Y>(x, y); });
+                   [&]<class Y>(std::type_identity<Y>) { accumulate_typed<X, Y>(x, scale, y); });
   });
 }
 

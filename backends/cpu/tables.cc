@@ -48,33 +48,65 @@ void CpuBackend::scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table)
   });
 }
 
-void CpuBackend::scatter_add_rows(const Tensor& x, const Tensor& ids, Tensor& table) {
+void CpuBackend::scatter_add_rows(const Tensor& x, const Tensor& ids, const Tensor& scale, Tensor& table) {
   if (x.numel() == 0) return;
   if (is_half(table.dtype())) {  // rounded once, however many rows meet
     Tensor wide = table.to(DType::f32);
-    scatter_add_rows(x.to(DType::f32), ids, wide);
+    scatter_add_rows(x, ids, scale, wide);
     return copy(wide, table);
   }
   // Threads share the features, not the rows: each adds in the order of r, and frequent ids burden all alike.
   constexpr int64_t kFeatures = 16;  // a cache line of f32
-  const int64_t rows = x.size(0), features = x.size(1);
+  const int64_t rows = x.size(0), features = x.size(1), blocks = (features + kFeatures - 1) / kFeatures;
+  const double* factor = scale.defined() ? scale.data<double>() : nullptr;
   visit_floating(table.dtype(), "scatter_add_rows", [&]<class T>(std::type_identity<T>) {
-    visit_index(ids.dtype(), "scatter_add_rows", [&]<class I>(std::type_identity<I>) {
-      if constexpr (std::is_same_v<T, wide_t<T>>) {
-        const T* in = x.data<T>();
+    visit_floating(x.dtype(), "scatter_add_rows", [&]<class X>(std::type_identity<X>) {
+      visit_index(ids.dtype(), "scatter_add_rows", [&]<class I>(std::type_identity<I>) {
+        if constexpr (std::is_same_v<T, wide_t<T>>) {
+          const X* in = x.data<X>();
+          const I* id = ids.data<I>();
+          T* out = table.mutable_data<T>();
+          parallel_for(blocks, std::max<int64_t>(1, kGrain / (rows * kFeatures)),
+                       [&](int64_t begin, int64_t end) {
+                         const int64_t first = begin * kFeatures, last = std::min(end * kFeatures, features);
+                         for (int64_t r = 0; r < rows; ++r) {
+                           const double by = factor ? factor[r] : 1;
+                           T* sum = out + id[r] * features;
+                           const X* row = in + r * features;
+                           for (int64_t f = first; f < last; ++f) {
+                             const double term = by * static_cast<double>(static_cast<wide_t<X>>(row[f]));
+                             sum[f] = static_cast<T>(static_cast<double>(sum[f]) + term);
+                           }
+                         }
+                       });
+        }
+      });
+    });
+  });
+}
+
+void CpuBackend::gather_add_rows(const Tensor& table, const Tensor& ids, const Tensor& scale, Tensor& y) {
+  if (y.numel() == 0) return;
+  const int64_t features = y.size(1), down = table.strides()[0], along = table.strides()[1];
+  const double* factor = scale.data<double>();
+  visit_floating(table.dtype(), "gather_add_rows", [&]<class T>(std::type_identity<T>) {
+    visit_floating(y.dtype(), "gather_add_rows", [&]<class Y>(std::type_identity<Y>) {
+      visit_index(ids.dtype(), "gather_add_rows", [&]<class I>(std::type_identity<I>) {
+        const T* from = table.data<T>();
         const I* id = ids.data<I>();
-        T* out = table.mutable_data<T>();
-        const int64_t blocks = (features + kFeatures - 1) / kFeatures;
-        parallel_for(blocks, std::max<int64_t>(1, kGrain / (rows * kFeatures)),
-                     [&](int64_t begin, int64_t end) {
-                       const int64_t first = begin * kFeatures, last = std::min(end * kFeatures, features);
-                       for (int64_t r = 0; r < rows; ++r) {
-                         T* sum = out + id[r] * features;
-                         const T* row = in + r * features;
-                         for (int64_t f = first; f < last; ++f) sum[f] += row[f];
-                       }
-                     });
-      }
+        Y* to = y.mutable_data<Y>();
+        parallel_for(y.size(0), std::max<int64_t>(1, kGrain / features), [&](int64_t begin, int64_t end) {
+          for (int64_t r = begin; r < end; ++r) {
+            const T* row = from + id[r] * down;
+            Y* sum = to + r * features;
+            for (int64_t f = 0; f < features; ++f) {
+              const double term = factor[r] * static_cast<double>(static_cast<wide_t<T>>(row[f * along]));
+              sum[f] = static_cast<Y>(
+                  static_cast<wide_t<Y>>(static_cast<double>(static_cast<wide_t<Y>>(sum[f])) + term));
+            }
+          }
+        });
+      });
     });
   });
 }
