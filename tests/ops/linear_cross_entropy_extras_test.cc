@@ -319,6 +319,45 @@ TEST(LinearCrossEntropyExtras, AccurateAndBalancedKeepThreeEpsAtEveryChunkCount)
   }
 }
 
+// p / N is below f16's normal numbers: rounded there, it would lose most of its digits.
+TEST(LinearCrossEntropyExtras, MeanInF16KeepsGradientsSmallerThanItsNormalNumbers) {
+  const int64_t N = 20000;
+  Problem p(N, 2, 200, 1, DType::f16);
+  Problem exact = p;
+  for (auto [x, from] : {std::pair{&exact.input, &p.input}, {&exact.weight, &p.weight}, {&exact.bias, &p.bias}})
+    *x = from->to(DType::f64).set_requires_grad();
+  backward(exact.loss({}));
+  for (const char* policy : {"accurate", "balanced"}) {
+    LinearCrossEntropyArgs args;
+    args.options = Options({.batch_chunk_size = 500, .acc_policy = policy, .acc_dtype = DType::f32});
+    args.loss_dtype = DType::f32;
+    // A normalizer of 1 and an upstream gradient of 1 / N: the results themselves stay normal.
+    for (double normalizer : {1.0, static_cast<double>(N)}) {
+      args.normalizer = normalizer;
+      p.clear();
+      backward(p.loss(args), Tensor::scalar(static_cast<float>(normalizer / N)));
+      EXPECT_LE(error_in_eps(p.weight.grad(), exact.weight.grad(), DType::f16), 3) << policy << normalizer;
+      EXPECT_LE(error_in_eps(p.bias.grad(), exact.bias.grad(), DType::f16), 3) << policy << normalizer;
+    }
+  }
+}
+
+// A row's largest gradient is its target's. In one sum with the others, it makes each later term round at its size.
+TEST(LinearCrossEntropyExtras, GradientsOfTheTargetsDoNotCoarsenTheOthers) {
+  Problem p(100, 64, 1000, 1, DType::f32, 0.5);
+  Problem exact = p;
+  for (auto [x, from] : {std::pair{&exact.input, &p.input}, {&exact.weight, &p.weight}, {&exact.bias, &p.bias}})
+    *x = from->to(DType::f64).set_requires_grad();
+  backward(exact.loss({}));
+  for (int64_t rows : {1, 10, 100}) {
+    p.clear();
+    backward(p.loss(chunked(rows)));
+    EXPECT_LE(error_in_eps(p.input.grad(), exact.input.grad(), DType::f32), 2) << rows;
+    EXPECT_LE(error_in_eps(p.weight.grad(), exact.weight.grad(), DType::f32), 2) << rows;
+    EXPECT_LE(error_in_eps(p.bias.grad(), exact.bias.grad(), DType::f32), 2) << rows;
+  }
+}
+
 // p = 0.999 with 32000 classes: the gradient at the true class is p - 1, and must be subtracted before it is
 // rounded.
 TEST(LinearCrossEntropyExtras, ConfidentTargetInBf16) {
