@@ -16,5 +16,6 @@ void add_generate(CLI::App& program);
 void add_tokenize(CLI::App& program);
 void add_head(CLI::App& program);
 void add_plan(CLI::App& program);
+void add_bench(CLI::App& program);
 
 }  // namespace tapehead

@@ -1,10 +1,11 @@
-// Matrix products through OpenBLAS.
+// Matrix products through OpenBLAS; those of bf16 through oneDNN where the processor has arithmetic for them.
 #include <cblas.h>
 
 #include <cstdlib>
 #include <limits>
 
 #include "tapehead/backends/cpu/cpu_backend.h"
+#include "tapehead/backends/cpu/matmul_bf16.h"
 #include "tapehead/backends/cpu/nd_loop.h"
 
 namespace tapehead {
@@ -71,7 +72,7 @@ static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alp
               b.leading, static_cast<float>(beta), y, y_leading);
 }
 
-// ---- 16-bit operands. OpenBLAS has no product for them: panels are widened to f32, in which products of
+// ---- 16-bit operands that oneDNN does not take. OpenBLAS has no product for them: panels are widened to f32, in which products of
 // 16-bit numbers are exact, and multiplied there.
 
 // At most 512 rows or columns at a time: three panels of 2 MiB stay in a thread's workspace, and widening one
@@ -135,6 +136,7 @@ static void matmul_by_panels(CpuBackend& backend, double alpha, const Tensor& a,
 void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
   if (y.numel() == 0) return;
   if (is_half(y.dtype()) || is_half(a.dtype()) || is_half(b.dtype())) {
+    if (matmul_bf16(alpha, a, b, beta, y)) return;
     if (y.dim() == 2) return matmul_by_panels(*this, alpha, a, b, beta, y);
     for (int64_t i = 0; i < y.size(0); ++i) {  // one matrix of the outermost batch dimension at a time
       const auto at = [&](const Tensor& x) {
