@@ -18,6 +18,7 @@
 
 namespace tapehead {
 
+/// Formulas: ops/elementwise.h. A new one takes its derivative from x, unless derivative_uses_result names it.
 enum class Unary : uint8_t { neg, exp, log, tanh, sqrt, relu, gelu, gelu_tanh, silu };
 enum class Binary : uint8_t { add, sub, mul, div };
 

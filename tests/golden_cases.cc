@@ -35,7 +35,11 @@ std::vector<GoldenCase> golden_cases(const std::string& file, const std::string&
     }
     cases.push_back(std::move(c));
   }
-  check<ValueError>(!cases.empty(), "[golden_cases] tests/golden/{} has no case of \"{}\"", file, op);
+  check<ValueError>(
+      !cases.empty(),
+      "[golden_cases] tests/golden/{} has no case of \"{}\": tests/reference/README.md says how to make "
+      "some; or test the op against numbers of your own",
+      file, op);
   return cases;
 }
 

@@ -37,12 +37,7 @@ V Apply(D d, V x) {
   V unused;
   if constexpr (op == Unary::neg) return hn::Neg(x);
   if constexpr (op == Unary::exp) return Exp(d, x);
-  if constexpr (op == Unary::log) {
-    HWY_ALIGN T lanes[hn::MaxLanes(d)];
-    hn::Store(x, d, lanes);
-    for (T& v : lanes) v = std::log(v);
-    return hn::Load(d, lanes);
-  }
+  if constexpr (op == Unary::log) return EachLane(d, x, [](T v) { return std::log(v); });
   if constexpr (op == Unary::tanh) return Tanh(d, x);
   if constexpr (op == Unary::sqrt) return hn::Sqrt(x);
   if constexpr (op == Unary::relu)

@@ -285,6 +285,15 @@ HWY_INLINE V NormalCdf(D d, V v, V& density) {
   return hn::IfThenElse(hn::Lt(v, hn::Zero(d)), tail, hn::Sub(one, tail));
 }
 
+/// f of each lane, one after another: for functions that nothing yet needs to be fast.
+template <class D, class V = hn::Vec<D>, class F>
+V EachLane(D d, V x, F f) {
+  HWY_ALIGN hn::TFromD<D> lanes[hn::MaxLanes(d)];
+  hn::Store(x, d, lanes);
+  for (auto& lane : lanes) lane = f(lane);
+  return hn::Load(d, lanes);
+}
+
 }  // namespace tapehead::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from golden import Cases, finish
 
 INF = float("inf")
+# All cases draw from one generator, in order: append new ones at the end, and the file changes by them alone.
 cases = Cases(seed=1)
 randn, positive, randint = cases.randn, cases.positive, cases.randint
 
