@@ -60,6 +60,9 @@ constexpr DType dtype_of() {
 template <class T>
 using wide_t = std::conditional_t<std::is_same_v<T, f16> || std::is_same_v<T, bf16>, float, T>;
 
+/// The same for a floating dtype, as kernels keep what they compute on the way: f64 for f64, else f32.
+constexpr DType arithmetic_dtype(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
+
 /// Calls f(std::type_identity<T>{}) with the C++ type of `t`.
 template <class F>
 decltype(auto) visit_dtype(DType t, F&& f) {

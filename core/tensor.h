@@ -85,6 +85,8 @@ class Tensor {
   int64_t offset() const { return impl_->offset; }
   /// The same elements, unknown to the tape.
   Tensor detach() const { return alias(shape(), strides(), offset()); }
+  /// Dense, uninitialised, of x's shape, dtype and device.
+  static Tensor empty_like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
   /// These elements, dense: itself detached if it is so already, else a copy.
   Tensor contiguous() const;
   /// A dense copy.

@@ -4,6 +4,7 @@
 
 #include "tapehead/backends/backend.h"
 #include "tapehead/core/view.h"
+#include "tapehead/ops/operands.h"
 
 namespace tapehead {
 
@@ -13,7 +14,7 @@ static Tensor joined_heads(const Shape& shape, DType dtype, Device device) {
 }
 
 static Tensor log_sum_exp(const Tensor& q) {
-  return Tensor(q.shape().without(3), q.dtype() == DType::f64 ? DType::f64 : DType::f32, q.device());
+  return Tensor(q.shape().without(3), arithmetic_dtype(q.dtype()), q.device());
 }
 
 // x as the kernels read it.
@@ -26,9 +27,7 @@ static double default_scale(int64_t width) { return 1 / std::sqrt(static_cast<do
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                                     std::optional<double> scale) {
   constexpr const char* op = "scaled_dot_product_attention";
-  check<TypeError>(q.dtype() == k.dtype() && q.dtype() == v.dtype() && is_floating(q.dtype()),
-                   "[{}] takes q, k and v of one floating dtype, not {}, {} and {}", op, q.dtype(), k.dtype(),
-                   v.dtype());
+  check_operands(op, {q, k, v});
   check<ValueError>(q.dim() == 4 && q.shape() == k.shape() && q.shape() == v.shape(),
                     "[{}] q, k and v of shapes {}, {} and {}: all must be (B, H, T, D)", op, q.shape(),
                     k.shape(), v.shape());
@@ -58,7 +57,7 @@ static Tensor heads(const Tensor& x, int64_t part, int64_t n_head, int64_t width
 
 Tensor causal_self_attention(const Tensor& qkv, int64_t n_head) {
   constexpr const char* op = "causal_self_attention";
-  check<TypeError>(is_floating(qkv.dtype()), "[{}] takes a floating tensor, not {}", op, qkv.dtype());
+  check_operands(op, {qkv});
   check<ValueError>(
       qkv.dim() == 3 && n_head >= 1 && qkv.size(2) % (3 * n_head) == 0,
       "[{}] qkv of shape {} with {} heads: it must be (B, T, 3·F), with F a multiple of the heads", op,
@@ -75,7 +74,7 @@ Tensor causal_self_attention(const Tensor& qkv, int64_t n_head) {
   backend(y).attention(args, y_heads, lse);
   return record(op, y, {qkv}, {packed, y, lse}, [=](const Upstream& up) -> Gradients {
     const Tensor saved = up.saved(0), gy = up.grad.strides()[2] == 1 ? up.grad : up.grad.contiguous();
-    Tensor gqkv(saved.shape(), saved.dtype(), saved.device());
+    Tensor gqkv = Tensor::empty_like(saved);
     Attention g = arguments(gqkv);
     backend(gqkv).attention_backward(arguments(saved), heads(up.saved(1), 0, n_head, width), up.saved(2),
                                      heads(gy, 0, n_head, width), g.q, g.k, g.v);

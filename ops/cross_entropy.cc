@@ -43,17 +43,14 @@ static Tensor cross_entropy_of_rows(const char* op, const Tensor& logits, const 
     pass.logits = logits.detach();
     backend(logits).cross_entropy_rows(pass);
     result = loss.reduce(outputs.loss, args.loss_dtype.value_or(logits.dtype()));
-    if (args.stats)
-      *args.stats = loss.statistics(outputs, shape, logits.dtype() == DType::f64 ? DType::f64 : DType::f32);
+    if (args.stats) *args.stats = loss.statistics(outputs, shape, arithmetic_dtype(logits.dtype()));
   }
   return record(op, result, {logits, target}, {logits, target, args.class_weight},
                 [loss](const Upstream& up) -> Gradients {
                   const Tensor z = up.saved(0);
                   for (size_t i = 1; i < 3; ++i)
                     up.saved(i);  // what `loss` refers to: throws if it was changed
-                  const auto make = [&](size_t i) {
-                    return up.needs(i) ? Tensor(z.shape(), z.dtype(), z.device()) : Tensor();
-                  };
+                  const auto make = [&](size_t i) { return up.needs(i) ? Tensor::empty_like(z) : Tensor(); };
                   CrossEntropyRows back = loss.pass(0, z.size(0), loss.inputs(up.grad), {});
                   back.logits = z;
                   back.gradient = make(0);

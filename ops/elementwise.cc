@@ -1,14 +1,14 @@
 #include "tapehead/ops/elementwise.h"
 
 #include "tapehead/backends/backend.h"
+#include "tapehead/ops/operands.h"
 
 namespace tapehead {
 
 // ---- Two inputs
 
 static Tensor apply(Binary op, const char* name, const Tensor& a, const Tensor& b) {
-  check<TypeError>(a.dtype() == b.dtype() && is_floating(a.dtype()),
-                   "[{}] takes two tensors of one floating dtype, not {} and {}", name, a.dtype(), b.dtype());
+  check_operands(name, {a, b});
   Tensor y(broadcast(a.shape(), b.shape(), name), a.dtype(), a.device());
   backend(y).binary(op, a, b, y);
   return y;
@@ -45,11 +45,11 @@ Tensor div(const Tensor& a, const Tensor& b) {
 // ---- One input
 
 static Tensor apply(Unary op, const char* name, const Tensor& x) {
-  check<TypeError>(is_floating(x.dtype()), "[{}] takes a floating tensor, not {}", name, x.dtype());
-  Tensor y(x.shape(), x.dtype(), x.device());
+  check_operands(name, {x});
+  Tensor y = Tensor::empty_like(x);
   backend(y).unary(op, x, y);
   return record(name, y, {x}, {derivative_uses_result(op) ? y : x}, [op](const Upstream& up) -> Gradients {
-    Tensor gx(up.grad.shape(), up.grad.dtype(), up.grad.device());
+    Tensor gx = Tensor::empty_like(up.grad);
     backend(gx).unary_backward(op, up.saved(0), up.grad, gx);
     return {gx};
   });

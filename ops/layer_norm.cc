@@ -1,6 +1,7 @@
 #include "tapehead/ops/layer_norm.h"
 
 #include "tapehead/backends/backend.h"
+#include "tapehead/ops/operands.h"
 #include "tapehead/ops/rows.h"
 
 namespace tapehead {
@@ -9,25 +10,23 @@ static Tensor dense_or_none(const Tensor& x) { return x.defined() ? x.contiguous
 
 static void check_vector(const char* what, const Tensor& v, const Tensor& x) {
   if (!v.defined()) return;
-  check<TypeError>(v.dtype() == x.dtype(), "[layer_norm] {} of dtype {} with x of dtype {}: they must agree",
-                   what, v.dtype(), x.dtype());
   check<ValueError>(v.shape() == Shape{x.size(-1)},
                     "[layer_norm] {} of shape {} with x of shape {}: it must be ({},)", what, v.shape(),
                     x.shape(), x.size(-1));
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
-  check<TypeError>(is_floating(x.dtype()), "[layer_norm] takes a floating tensor, not {}", x.dtype());
+  check_operands("layer_norm", {x, weight, bias});
   check<ValueError>(x.dim() >= 1, "[layer_norm] x is a scalar: there is no axis to normalise");
   check<ValueError>(epsilon >= 0, "[layer_norm] epsilon is {}; it must be at least 0", epsilon);
   check_vector("weight", weight, x);
   check_vector("bias", bias, x);
 
-  Tensor y(x.shape(), x.dtype(), x.device());
+  Tensor y = Tensor::empty_like(x);
   Tensor mean, rstd;  // only backward reads them
   const Tensor x_rows = as_rows(x);
   if (will_record({x, weight, bias})) {
-    const DType wide = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    const DType wide = arithmetic_dtype(x.dtype());
     mean = Tensor({x_rows.size(0)}, wide, x.device());
     rstd = Tensor({x_rows.size(0)}, wide, x.device());
   }
@@ -40,7 +39,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
                   const Shape vector{in.size(-1)};
                   Tensor gx, gx_rows, gweight, gbias;
                   if (up.needs(0)) {
-                    gx = Tensor(in.shape(), in.dtype(), in.device());
+                    gx = Tensor::empty_like(in);
                     gx_rows = as_rows(gx);
                   }
                   if (up.needs(1)) gweight = Tensor(vector, in.dtype(), in.device());

@@ -49,7 +49,7 @@ Tensor narrowed_in_place(const Tensor& x, DType T) {
 }
 
 // One pass over all rows that count, B at a time, with buffers from `plan`. Tells of each row what `outputs` asks for,
-// and adds to `gradients`, which begin as zeros, the gradients of the rows' losses under `upstream`.
+// and writes to `gradients` those of the rows' losses under `upstream`.
 void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, const RowOutputs& outputs,
                 HeadGradients& gradients) {
   Backend& backend = tapehead::backend(head.weight);
@@ -58,14 +58,21 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
   const Tensor ids = head.rows.ids();  // undefined: all rows count
   const auto buffer = [&](std::string_view name) { return plan.allocate(name, device); };
 
+  if (head.rows.rows() == 0) {
+    for (Tensor g : {gradients.input, gradients.weight, gradients.bias}) {
+      if (g.defined()) g.fill(head.rows.averages_nothing() ? std::numeric_limits<double>::quiet_NaN() : 0);
+    }
+    return;
+  }
   // Where gradients add up: in buffers of their own where those are wider.
   const auto sums = [&](std::string_view name, const Tensor& gradient) {
-    Tensor wide = buffer(name);
-    if (wide.defined()) backend.copy(gradient, wide);
+    const Tensor wide = buffer(name);
     return wide.defined() ? wide : gradient;
   };
   Tensor weight_sums = sums("weight gradient sums", gradients.weight),
          bias_sums = sums("bias gradient sums", gradients.bias);
+  if (bias_sums.defined()) bias_sums.fill(0);
+  if (gradients.input.defined() && ids.defined()) gradients.input.fill(0);  // rows that do not count
   const Tensor logits_memory = buffer("logits"), input_rows = buffer("input rows"),
                probability_rows = buffer("probability rows"), gradient_rows = buffer("input gradient rows"),
                own_memory = buffer("target gradients");
@@ -113,7 +120,7 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
       }
     }
     if (weight_sums.defined()) {
-      backend.matmul(unit, transposed(pass.gradient), x, 1, weight_sums);
+      backend.matmul(unit, transposed(pass.gradient), x, begin == 0 ? 0 : 1, weight_sums);
       if (apart) backend.scatter_add_rows(x, pass.target_index, pass.own_gradient, weight_sums);
     }
     if (bias_sums.defined()) {
@@ -129,15 +136,11 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
   if (gradients.bias.defined() && !bias_sums.is_same(gradients.bias)) backend.copy(bias_sums, gradients.bias);
 }
 
-// Buffers for the gradients of this pass; NaN where a mean averages nothing.
+// Buffers for the gradients of this pass.
 HeadGradients make_gradients(const Head& head, const PassPlan& plan) {
-  const auto make = [&](std::string_view name) {
-    Tensor gradient = plan.allocate(name, head.weight.device());
-    if (gradient.defined())
-      gradient.fill(head.rows.averages_nothing() ? std::numeric_limits<double>::quiet_NaN() : 0);
-    return gradient;
-  };
-  return {make("input gradient"), make("weight gradient"), make("bias gradient")};
+  const Device device = head.weight.device();
+  return {plan.allocate("input gradient", device), plan.allocate("weight gradient", device),
+          plan.allocate("bias gradient", device)};
 }
 
 // ---- The chunked path
@@ -168,8 +171,7 @@ Tensor chunked(const Tensor& input, const Tensor& weight, const Tensor& target, 
     run_chunks(head, head.plan.forward, {}, outputs, gradients);
     loss = head.rows.reduce(outputs.loss, args.loss_dtype.value_or(head.input.dtype()));
     if (args.stats) {
-      *args.stats = head.rows.statistics(outputs, rows_shape,
-                                         head.input.dtype() == DType::f64 ? DType::f64 : DType::f32);
+      *args.stats = head.rows.statistics(outputs, rows_shape, arithmetic_dtype(head.input.dtype()));
     }
   }
   const Shape input_shape = input.shape();
@@ -219,8 +221,13 @@ Tensor reference(const Tensor& input, const Tensor& weight, const Tensor& target
   return cross_entropy_along(kOp, 1, reshape(logits, sizes), target, args);
 }
 
-void check_shapes(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+void check_tensors(const Tensor& input, const Tensor& weight, const Tensor& target, const Tensor& bias) {
   check<TypeError>(is_floating(input.dtype()), "[{}] takes a floating input, not {}", kOp, input.dtype());
+  for (const Tensor& x : {weight, target, bias}) {
+    if (!x.defined()) continue;
+    check<ValueError>(x.device() == input.device(), "[{}] takes tensors on one device, not {} and {}", kOp,
+                      input.device(), x.device());
+  }
   check<TypeError>(weight.dtype() == input.dtype(), "[{}] weight of {} for an input of {}", kOp,
                    weight.dtype(), input.dtype());
   check<ValueError>(input.dim() >= 1 && weight.dim() >= 2,
@@ -254,7 +261,7 @@ void warn_ignored(const char* cause) {
 
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target,
                             const LinearCrossEntropyArgs& args) {
-  check_shapes(input, weight, args.bias);
+  check_tensors(input, weight, target, args.bias);
   const Shape rows_shape = input.shape().without(-1);
   Shape logits_shape = rows_shape;
   for (int64_t size : weight.shape().without(-1))

@@ -81,7 +81,7 @@ void add_outputs(Builder& b, int64_t n, bool probabilities, bool stats) {
 
 void add_results(Builder& b, const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args) {
   const Shape rows = {p.N};
-  const DType wide = p.dtype == DType::f64 ? DType::f64 : DType::f32;
+  const DType wide = arithmetic_dtype(p.dtype);
   b.add(true, "loss", args.loss_dtype.value_or(p.dtype), args.reduction == Reduction::none ? rows : Shape(),
         Lifetime::result);
   b.add(p.stats, "lse", wide, rows, Lifetime::result);
@@ -111,6 +111,7 @@ void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p,
   b.add(input, "input gradient", T, {p.N, p.F}, lifetime);
   b.add(weight, "weight gradient", T, {p.C, p.F}, lifetime);
   b.add(bias, "bias gradient", T, {p.C}, lifetime);
+  if (n == 0) return;
   b.add(weight && wide && options.acc_policy != AccPolicy::compact, "weight gradient sums", A, {p.C, p.F},
         Lifetime::pass);
   b.add(bias && T != DType::f64, "bias gradient sums", T == DType::f32 ? DType::f64 : A, {p.C},

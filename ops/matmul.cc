@@ -1,13 +1,11 @@
 #include "tapehead/ops/matmul.h"
 
 #include "tapehead/backends/backend.h"
+#include "tapehead/ops/operands.h"
 
 namespace tapehead {
 
-static void check_dtypes(const char* op, const Tensor& a, const Tensor& b) {
-  check<TypeError>(a.dtype() == b.dtype() && is_floating(a.dtype()),
-                   "[{}] takes tensors of one floating dtype, not {} and {}", op, a.dtype(), b.dtype());
-}
+static void check_dtypes(const char* op, const Tensor& a, const Tensor& b) { check_operands(op, {a, b}); }
 
 // The last two dimensions swapped; not recorded.
 static Tensor transposed(const Tensor& x) { return transpose(x.detach(), -2, -1); }

@@ -1,6 +1,7 @@
 #include "tapehead/ops/reduce.h"
 
 #include "tapehead/backends/backend.h"
+#include "tapehead/ops/operands.h"
 
 namespace tapehead {
 
@@ -13,7 +14,7 @@ struct Reduced {
   int64_t count;  // elements of x behind one of the result
 
   Reduced(const char* op, const Tensor& x, const std::vector<int64_t>& axes, bool keepdim) {
-    check<TypeError>(is_floating(x.dtype()), "[{}] takes a floating tensor, not {}", op, x.dtype());
+    check_operands(op, {x});
     std::vector<bool> gone(static_cast<size_t>(x.dim()), axes.empty());
     for (const int64_t axis : axes) {
       check<ValueError>(axis >= -x.dim() && axis < x.dim(), "[{}] axis {} is out of range for shape {}", op,
@@ -72,7 +73,7 @@ Tensor max(const Tensor& x, const std::vector<int64_t>& axes, bool keepdim) {
   backend(x).max(x, y);
   return record("max", viewed(y, r.result), {x}, {x, y}, [kept = r.kept](const Upstream& up) -> Gradients {
     const Tensor in = up.saved(0);
-    Tensor gx(in.shape(), in.dtype(), in.device());
+    Tensor gx = Tensor::empty_like(in);
     backend(in).max_backward(in, up.saved(1), viewed(up.grad, kept), gx);
     return {gx};
   });

@@ -1,17 +1,18 @@
 #include "tapehead/ops/softmax.h"
 
 #include "tapehead/backends/backend.h"
+#include "tapehead/ops/operands.h"
 #include "tapehead/ops/rows.h"
 
 namespace tapehead {
 
 // Along the last axis.
 static Tensor apply(const char* name, const Tensor& x, bool log) {
-  Tensor y(x.shape(), x.dtype(), x.device());
+  Tensor y = Tensor::empty_like(x);
   Tensor rows = as_rows(y);
   backend(x).softmax(as_rows(x), log, rows);
   return record(name, y, {x}, {y}, [log](const Upstream& up) -> Gradients {
-    Tensor gx(up.grad.shape(), up.grad.dtype(), up.grad.device());
+    Tensor gx = Tensor::empty_like(up.grad);
     Tensor gradient_rows = as_rows(gx);
     backend(gx).softmax_backward(as_rows(up.saved(0)), as_rows(up.grad), log, gradient_rows);
     return {gx};
@@ -19,7 +20,7 @@ static Tensor apply(const char* name, const Tensor& x, bool log) {
 }
 
 static Tensor apply(const char* name, const Tensor& x, int64_t axis, bool log) {
-  check<TypeError>(is_floating(x.dtype()), "[{}] takes a floating tensor, not {}", name, x.dtype());
+  check_operands(name, {x});
   check<ValueError>(axis >= -x.dim() && axis < x.dim(), "[{}] axis {} is out of range for shape {}", name,
                     axis, x.shape());
   if (x.shape().normalize_axis(axis) == x.dim() - 1) return apply(name, x, log);

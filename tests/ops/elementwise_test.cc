@@ -133,7 +133,7 @@ TEST(Elementwise, Errors) {
     expect_error<ValueError>([&] { op.apply(a, b); },
                              fmt::format("[{}] shapes (2, 3) and (4,) do not broadcast", op.name));
     expect_error<TypeError>([&] { op.apply(a, Tensor({3}, DType::f64)); },
-                            fmt::format("[{}] takes two tensors", op.name));
+                            fmt::format("[{}] takes tensors of one floating dtype", op.name));
     expect_error<TypeError>([&] { op.apply(Tensor({3}, DType::i64), Tensor({3}, DType::i64)); }, "i64");
   }
   for (const UnaryOp& op : kUnary) {

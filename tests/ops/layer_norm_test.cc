@@ -56,7 +56,7 @@ TEST(LayerNorm, Errors) {
                            "[layer_norm] weight of shape (2,) with x of shape (2, 3)");
   expect_error<ValueError>([&] { layer_norm(x, {}, Tensor({1, 3})); }, "[layer_norm] bias of shape (1, 3)");
   expect_error<TypeError>([&] { layer_norm(x, Tensor({3}, DType::f64)); },
-                          "[layer_norm] weight of dtype f64 with x of dtype f32");
+                          "[layer_norm] takes tensors of one floating dtype, not f32 and f64");
   expect_error<ValueError>([&] { layer_norm(x, {}, {}, -1); }, "epsilon is -1");
   expect_error<ValueError>([&] { layer_norm(x, {}, {}, std::numeric_limits<double>::quiet_NaN()); },
                            "epsilon is nan");
