@@ -1,6 +1,9 @@
 // The program as a whole, run as people run it: what it makes, how it stops, and what it says of bad input.
 #include <pty.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "tapehead/tests/tools/program_fixture.h"
 
 namespace tapehead::testing_program {
@@ -160,7 +163,11 @@ TEST_F(Program, ExplainsItself) {
                                       {"tokenize"},
                                       {"tokenize", "train"},
                                       {"tokenize", "encode"},
-                                      {"tokenize", "decode"}};
+                                      {"tokenize", "decode"},
+                                      {"head"},
+                                      {"plan"},
+                                      {"bench"},
+                                      {"bench", "head"}};
   for (const Args& command : commands) {
     const Result help = run(command + Args{"--help"});
     EXPECT_EQ(help.status, 0);
@@ -175,6 +182,7 @@ TEST_F(Program, ShowsProgressOnATerminal) {
   const Args args = train(kTiny);
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
   if (child == 0) exec(args);
+  if (child < 0) GTEST_SKIP() << "no pseudo-terminal can be had here: " << std::strerror(errno);
   std::string seen;
   char part[4096];
   for (ssize_t n; (n = ::read(terminal, part, sizeof(part))) > 0;) seen.append(part, static_cast<size_t>(n));
