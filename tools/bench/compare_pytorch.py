@@ -97,7 +97,7 @@ ways in turn. Forward and backward together, mean over random targets, gradients
 with its default options against PyTorch {torch.__version__.split('+')[0]}.
 
 The roofline share is the time that the three matrix products alone would take, at the rate that the best library here reaches on a
-large product in the same run (OpenBLAS for f32, oneDNN for bf16), divided by the op's time. Memory is what the op allocates beside
+large product in the same run (OpenBLAS; for bf16 oneDNN where the processor multiplies it faster), divided by the op's time. Memory is what the op allocates beside
 its arguments, gradients included.
 
 {chr(10).join(lines)}
