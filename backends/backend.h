@@ -51,7 +51,8 @@ struct CrossEntropyRows {
   Tensor target_logprob;  ///< (R) f64: log p of the target index
   Tensor entropy;         ///< (R) f64: -Σ_c p_c · log p_c
   Tensor correct;         ///< (R) i64: 1 if the first of the largest logits is the target index
-  Tensor gradient;        ///< (R, C), of the logits as given; any row stride; may begin where `logits` does
+  Tensor gradient;        ///< (R, C), of the logits as given; any row stride; may begin where `logits` does,
+                          ///< also in a narrower dtype: each element is then written after it was read
   Tensor own_gradient;  ///< (R) f64: takes the gradient's entry at the target index, and `gradient` a 0 there
   Tensor target_gradient;  ///< (R, C), of target_probability
 };
@@ -124,7 +125,8 @@ class Backend : public DeviceRuntime {
 
   /// y = alpha · a·b + beta · y: (..., M, K)·(..., K, N) -> (..., M, N). The leading dimensions of a and b
   /// are y's or broadcast to them; fastest where each matrix is dense along one of its two dimensions; y is
-  /// dense. K = 0 gives beta · y, and beta = 0 never reads y.
+  /// dense along its rows. K = 0 gives beta · y, and beta = 0 never reads y. f32, f16 and bf16 may be mixed among
+  /// a, b and y; sums run in f32 or wider and are rounded once.
   virtual void matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) = 0;
 
   // ---- Tables and indices. ids: (R) i64 or i32, dense; table: (V, F) dense.

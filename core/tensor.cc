@@ -121,6 +121,12 @@ void Tensor::check_writable_in_place(const char* op) const {
       "[{}] a tensor of shape {} that requires a gradient is not changed in place while grad mode is on: "
       "enter a NoGradGuard first",
       op, shape());
+  for (int64_t i = 0; i < dim(); ++i) {
+    check<ValueError>(size(i) <= 1 || strides()[static_cast<size_t>(i)] != 0,
+                      "[{}] the elements along axis {} of shape {} are one and the same: expanded "
+                      "tensors are not written",
+                      op, i, shape());
+  }
 }
 
 void Tensor::fill(double value) {
@@ -133,12 +139,6 @@ void Tensor::copy_from(const Tensor& x) {
   check_writable_in_place("copy_from");
   check<ValueError>(broadcasts_to(x.shape(), shape()), "[copy_from] shape {} does not broadcast to {}",
                     x.shape(), shape());
-  for (int64_t i = 0; i < dim(); ++i) {
-    check<ValueError>(size(i) <= 1 || strides()[static_cast<size_t>(i)] != 0,
-                      "[copy_from] the elements along axis {} of shape {} are one and the same: expanded "
-                      "tensors are not written",
-                      i, shape());
-  }
   bump_version();
   // What is read must not have been written.
   device_runtime(device()).copy(x.storage() == storage() ? x.clone() : x.to(device()), *this);

@@ -73,6 +73,20 @@ TEST_F(Head, TakesWhatTheUserFreezesAndHowOftenToGoBack) {
   expect_error(head(good(), {"--backward", "2"}), 2, "RuntimeError", "allow_retain_graph");
 }
 
+TEST_F(Head, BenchSaysWhatItMeasured) {
+  const json result = run_json({"bench", "head", "--shape", "64,16,300", "--batch-chunk-size", "8",
+                                "--chunking-method", "none", "--repeats", "2", "--json"});
+  EXPECT_EQ(result["rows_per_chunk"], 8);
+  for (const char* key :
+       {"forward_seconds", "backward_seconds", "total_seconds", "peak_bytes", "roofline_share"})
+    EXPECT_GT(result[key].get<double>(), 0) << key;
+  const json plan = run_json({"plan", "--rows", "64", "--features", "16", "--classes", "300",
+                              "--batch-chunk-size", "8", "--chunking-method", "none", "--json"});
+  EXPECT_EQ(result["peak_bytes"], plan["forward_peak_bytes"]);
+  expect_error({"bench", "head", "--shape", "64,16"}, 2, "ValueError", "N,F,C");
+  expect_error({"bench", "head", "--ignored", "1"}, 2, "ValueError", "--ignored 1");
+}
+
 TEST_F(Head, SaysWhenOptionsWereIgnored) {
   Tensors tensors = {{"input", input_},
                      {"weight", random_tensor({5, 3, 6}, 2, 1, DType::f32)},
