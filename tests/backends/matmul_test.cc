@@ -122,7 +122,8 @@ TEST(MatmulKernel, EveryDtype) {
 
 // OpenBLAS sums small products in one go: 20000 terms would cost 30 epsilons.
 TEST(MatmulKernel, ASmallProductWithALongSumKeepsItsDigits) {
-  const Tensor a = random_tensor({4, 20000}, 1, 1, DType::f32), b = random_tensor({20000, 4}, 2, 1, DType::f32);
+  const Tensor a = random_tensor({4, 20000}, 1, 1, DType::f32),
+               b = random_tensor({20000, 4}, 2, 1, DType::f32);
   Tensor y({4, 4}, DType::f32), exact({4, 4}, DType::f64);
   backend(y).matmul(1, a, b, 0, y);
   backend(exact).matmul(1, a.to(DType::f64), b.to(DType::f64), 0, exact);

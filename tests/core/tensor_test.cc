@@ -149,9 +149,10 @@ TEST(Tensor, CopyFromAnOverlappingViewReadsWhatWasThereBefore) {
   EXPECT_THAT(y.to_vector<double>(), ElementsAre(0, 0, 1, 2, 3));
 }
 
-TEST(Tensor, AnExpandedTensorIsNotCopiedInto) {
+TEST(Tensor, AnExpandedTensorIsNotWritten) {
   Tensor x = expand(Tensor::zeros({1, 3}, DType::f64), {2, 3});
   EXPECT_THAT([&] { x.copy_from(iota({2, 3})); }, ThrowsMessage<ValueError>(HasSubstr("expanded")));
+  EXPECT_THAT([&] { x.fill(1); }, ThrowsMessage<ValueError>(HasSubstr("[fill]")));
 }
 
 TEST(Tensor, OverStaysInsideItsStorage) {

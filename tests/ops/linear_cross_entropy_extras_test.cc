@@ -324,7 +324,8 @@ TEST(LinearCrossEntropyExtras, MeanInF16KeepsGradientsSmallerThanItsNormalNumber
   const int64_t N = 20000;
   Problem p(N, 2, 200, 1, DType::f16);
   Problem exact = p;
-  for (auto [x, from] : {std::pair{&exact.input, &p.input}, {&exact.weight, &p.weight}, {&exact.bias, &p.bias}})
+  for (auto [x, from] :
+       {std::pair{&exact.input, &p.input}, {&exact.weight, &p.weight}, {&exact.bias, &p.bias}})
     *x = from->to(DType::f64).set_requires_grad();
   backward(exact.loss({}));
   for (const char* policy : {"accurate", "balanced"}) {
@@ -346,7 +347,8 @@ TEST(LinearCrossEntropyExtras, MeanInF16KeepsGradientsSmallerThanItsNormalNumber
 TEST(LinearCrossEntropyExtras, GradientsOfTheTargetsDoNotCoarsenTheOthers) {
   Problem p(100, 64, 1000, 1, DType::f32, 0.5);
   Problem exact = p;
-  for (auto [x, from] : {std::pair{&exact.input, &p.input}, {&exact.weight, &p.weight}, {&exact.bias, &p.bias}})
+  for (auto [x, from] :
+       {std::pair{&exact.input, &p.input}, {&exact.weight, &p.weight}, {&exact.bias, &p.bias}})
     *x = from->to(DType::f64).set_requires_grad();
   backward(exact.loss({}));
   for (int64_t rows : {1, 10, 100}) {
