@@ -301,20 +301,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
       .options = args.options->resolve(N, F, C, input.dtype(), input.device(), probabilities),
       .plan = {},
   };
-  const auto wants = [](const Tensor& x) { return x.defined() && x.requires_grad() && grad_enabled(); };
-  head.plan = plan_chunked({.N = N,
-                            .F = F,
-                            .C = C,
-                            .dtype = input.dtype(),
-                            .device = input.device(),
-                            .probabilities = probabilities,
-                            .bias = args.bias.defined(),
-                            .stats = args.stats != nullptr,
-                            .input_grad = wants(input),
-                            .weight_grad = wants(weight),
-                            .bias_grad = wants(args.bias),
-                            .ignored_rows = N - head.rows.rows()},
-                           args, head.options);
+  head.plan = plan_chunked(problem_of(input, weight, target, args, head.rows), args, head.options);
   const Tensor loss = chunked(input, weight, target, head, rows_shape, args);
   return args.reduction == Reduction::none ? reshape(loss, rows_shape.sizes()) : loss;
 }

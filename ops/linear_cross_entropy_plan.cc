@@ -29,24 +29,28 @@ int64_t PassPlan::bytes(Lifetime lifetime) const {
 }
 
 LinearCrossEntropyProblem problem_of(const Tensor& input, const Tensor& weight, const Tensor& target,
-                                     const LinearCrossEntropyArgs& args) {
+                                     const LinearCrossEntropyArgs& args, const RowLoss& rows) {
   const auto wants = [](const Tensor& x) { return x.defined() && x.requires_grad() && grad_enabled(); };
-  const int64_t N = input.shape().without(-1).numel(), C = weight.size(0);
-  const bool probabilities = is_floating(target.dtype());
-  const RowLoss rows("linear_cross_entropy", N, C, input.dtype(), target, probabilities, args,
-                     /*live_only=*/true);
+  const int64_t N = input.shape().without(-1).numel();
   return {.N = N,
-          .F = input.size(-1),
-          .C = C,
+          .F = weight.size(1),
+          .C = weight.size(0),
           .dtype = input.dtype(),
           .device = input.device(),
-          .probabilities = probabilities,
+          .probabilities = is_floating(target.dtype()),
           .bias = args.bias.defined(),
           .stats = args.stats != nullptr,
           .input_grad = wants(input),
           .weight_grad = wants(weight),
           .bias_grad = wants(args.bias),
           .ignored_rows = N - rows.rows()};
+}
+
+LinearCrossEntropyProblem problem_of(const Tensor& input, const Tensor& weight, const Tensor& target,
+                                     const LinearCrossEntropyArgs& args) {
+  const RowLoss rows("linear_cross_entropy", input.shape().without(-1).numel(), weight.size(0), input.dtype(),
+                     target, is_floating(target.dtype()), args, /*live_only=*/true);
+  return problem_of(input, weight, target, args, rows);
 }
 
 namespace {

@@ -11,6 +11,8 @@
 
 namespace tapehead {
 
+class RowLoss;  // ops/row_loss.h
+
 /// How long a buffer lives.
 enum class Lifetime : uint8_t {
   chunk,           ///< while chunks go through: one buffer, used again by each
@@ -74,6 +76,10 @@ struct LinearCrossEntropyPlan {
 /// linear_cross_entropy does on them.
 LinearCrossEntropyProblem problem_of(const Tensor& input, const Tensor& weight, const Tensor& target,
                                      const LinearCrossEntropyArgs& args);
+
+/// The same, where the op has read the rows already.
+LinearCrossEntropyProblem problem_of(const Tensor& input, const Tensor& weight, const Tensor& target,
+                                     const LinearCrossEntropyArgs& args, const RowLoss& rows);
 
 /// The plan for dense arguments of a two-dimensional weight. Of `args`, tensors are not read. Memory that
 /// libraries take for themselves (OpenBLAS's packing buffers) is not in it. Throws what resolve() does.
