@@ -120,20 +120,20 @@ TEST(MatmulKernel, EveryDtype) {
   }
 }
 
-// OpenBLAS sums small products in one go: 20000 terms would cost 30 epsilons.
+// OpenBLAS sums small products in one go: 1500 terms would cost 5 epsilons.
 TEST(MatmulKernel, ASmallProductWithALongSumKeepsItsDigits) {
-  const Tensor a = random_tensor({4, 20000}, 1, 1, DType::f32),
-               b = random_tensor({20000, 4}, 2, 1, DType::f32);
-  Tensor y({4, 4}, DType::f32), exact({4, 4}, DType::f64);
+  const Tensor a = random_tensor({10, 1500}, 1, 1, DType::f32),
+               b = random_tensor({1500, 64}, 2, 1, DType::f32);
+  Tensor y({10, 64}, DType::f32), exact({10, 64}, DType::f64);
   backend(y).matmul(1, a, b, 0, y);
   backend(exact).matmul(1, a.to(DType::f64), b.to(DType::f64), 0, exact);
   double error = 0, norm = 0;
-  for (size_t i = 0; i < 16; ++i) {
+  for (size_t i = 0; i < 640; ++i) {
     const double want = exact.to_vector<double>()[i], difference = y.to_vector<double>()[i] - want;
     error += difference * difference;
     norm += want * want;
   }
-  EXPECT_LE(std::sqrt(error / norm), 8 * epsilon(DType::f32));
+  EXPECT_LE(std::sqrt(error / norm), 3 * epsilon(DType::f32));
 }
 
 // 16-bit products are summed in f32: in bf16 itself, 256 + 1 stays 256.
