@@ -1,10 +1,10 @@
 #include "tapehead/models/trainer.h"
 
-#include <chrono>
 #include <cmath>
 #include <numbers>
 
 #include "tapehead/core/memory.h"
+#include "tapehead/core/stopwatch.h"
 #include "tapehead/core/view.h"
 #include "tapehead/models/checkpoint.h"
 #include "tapehead/ops/linear_cross_entropy.h"
@@ -70,20 +70,6 @@ static void check_vocabulary(const TokenFile& tokens, const GPTConfig& model) {
       "[train] the tokens are of a vocabulary of {}, the model's has {}: another tokenizer made them",
       tokens.vocab_size(), model.vocab_size);
 }
-
-namespace {
-
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
-
-}  // namespace
 
 // ---- Evaluation
 

@@ -3,11 +3,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 
 #include "tapehead/core/memory.h"
+#include "tapehead/core/stopwatch.h"
 #include "tapehead/ops/linear_cross_entropy.h"
 #include "tapehead/ops/matmul.h"
 #include "tapehead/ops/random.h"
@@ -24,9 +24,9 @@ using json = nlohmann::ordered_json;
 // ---- Measuring
 
 double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return stopwatch.seconds();
 }
 
 double median(std::vector<double> values) {

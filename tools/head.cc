@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "tapehead/core/log.h"
 #include "tapehead/core/memory.h"
 #include "tapehead/core/safetensors.h"
+#include "tapehead/core/stopwatch.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/head_arguments.h"
@@ -71,10 +71,6 @@ Case read_case(const std::string& path, Device device) {
 
 // ---- The run
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 json loss_json(const Tensor& loss) {
   if (loss.dim() == 0) return loss.item();
   return loss.to_vector<double>();
@@ -103,22 +99,22 @@ Outcome measure(Case& c, LinearCrossEntropyArgs args, int64_t backwards, bool st
   const Device device = c.input.device();
   reset_peak(device);
   const int64_t before = memory_stats(device).live_bytes;
-  auto start = std::chrono::steady_clock::now();
+  const Stopwatch forward;
   outcome.loss = linear_cross_entropy(c.input, c.weight, c.target, args);
-  outcome.forward_seconds = seconds_since(start);
+  outcome.forward_seconds = forward.seconds();
 
   if (backwards > 0 && outcome.loss.requires_grad()) {
     const Tensor upstream = c.grad_output.defined()
                                 ? c.grad_output
                                 : Tensor::full(outcome.loss.shape(), 1, outcome.loss.dtype(), device);
-    start = std::chrono::steady_clock::now();
+    const Stopwatch backwards_together;
     for (int64_t k = 0; k < backwards; ++k) {
       for (Tensor* x : {&c.input, &c.weight, &c.bias}) {
         if (x->defined() && x->requires_grad()) x->set_grad({});
       }
       backward(outcome.loss, upstream, /*retain_graph=*/k + 1 < backwards);
     }
-    outcome.backward_seconds = seconds_since(start) / static_cast<double>(backwards);
+    outcome.backward_seconds = backwards_together.seconds() / static_cast<double>(backwards);
   }
   outcome.peak_bytes = memory_stats(device).peak_bytes - before;
   return outcome;

@@ -102,6 +102,14 @@ void add(std::vector<double>& sum, const std::vector<double>& more) {
   for (size_t i = 0; i < more.size(); ++i) sum[i] += more[i];
 }
 
+// The result of more rows: their losses and shared gradients add up, their input gradients follow one another.
+void append(const Result& more, Result& all) {
+  add(all.loss, more.loss);
+  add(all.weight, more.weight);
+  add(all.bias, more.bias);
+  all.input.insert(all.input.end(), more.input.begin(), more.input.end());
+}
+
 // These rows of a call, in this order.
 Call rows_of(const Call& call, const std::vector<int64_t>& rows) {
   const auto gather = [&](const Tensor& x) {
@@ -195,10 +203,7 @@ TEST(LinearCrossEntropyProperty, SumOverRowsIsTheBatch) {
     for (int64_t r : all_rows(call)) {
       Call row = rows_of(call, {r});
       const Result one = run(row.problem, row.args);
-      add(rows.loss, one.loss);
-      add(rows.weight, one.weight);
-      add(rows.bias, one.bias);
-      rows.input.insert(rows.input.end(), one.input.begin(), one.input.end());
+      append(one, rows);
     }
     expect_near(rows, batch);
   });
@@ -263,10 +268,7 @@ TEST(LinearCrossEntropyProperty, NormalizerOverMicroBatchesIsTheFullBatch) {
       Call micro = rows_of(call, part);
       micro.args.zero_if_empty = true;
       const Result one = run(micro.problem, micro.args);
-      add(sum.loss, one.loss);
-      add(sum.weight, one.weight);
-      add(sum.bias, one.bias);
-      sum.input.insert(sum.input.end(), one.input.begin(), one.input.end());
+      append(one, sum);
     }
     expect_near(sum, batch);
   });
