@@ -27,6 +27,26 @@ constexpr bool derivative_uses_result(Unary op) {
   return op == Unary::exp || op == Unary::tanh || op == Unary::sqrt || op == Unary::relu;
 }
 
+/// Which of a row's probabilities p_c its gradient keeps; the target index is always kept, exactly.
+struct GradientFilter {
+  enum Kind : uint8_t {
+    none,
+    threshold,   ///< p_c >= level; others count as 0
+    stochastic,  ///< p_c >= level; others become `level` with probability p_c / level, else 0: without bias
+  };
+  Kind kind = none;
+  double level = 0;
+  bool operator==(const GradientFilter&) const = default;
+};
+
+/// A sparse matrix (R, V) of at most S entries a row: value[r, k] stands in column index[r, k], for k < count[r],
+/// columns ascending. Dense tensors.
+struct SparseRows {
+  Tensor count;  ///< (R) i64; S + 1 where there were more
+  Tensor index;  ///< (R, S) i32
+  Tensor value;  ///< (R, S), f32 or f64
+};
+
 /// Arguments of Backend::cross_entropy_rows: R rows of C logits, with everything that their loss and gradient
 /// depend on. The formulas stand at the function. Tensors are dense unless a stride is mentioned; floating
 /// ones may have different dtypes. Arithmetic runs in f32, or in f64 where the logits are f64.
@@ -44,6 +64,11 @@ struct CrossEntropyRows {
   double softcap = 0;        ///< 0: none
   double z_loss = 0;         ///< coefficient
   double gradient_unit = 1;  ///< a power of two; `gradient` is written in units of it
+  GradientFilter filter;     ///< of `gradient` and `sparse_gradient`
+  /// Stochastic: class c of row r uses word c % 4 of block filter_first + filter_row[r] · ceil(C / 4) + c / 4 of the
+  /// stream filter_seed (core/random.h).
+  uint64_t filter_seed = 0, filter_first = 0;
+  Tensor filter_row;  ///< (R) i64; undefined: 0, 1, ...
 
   // What is written, where defined.
   Tensor loss;            ///< (R) f64
@@ -55,6 +80,10 @@ struct CrossEntropyRows {
                           ///< also in a narrower dtype: each element is then written after it was read
   Tensor own_gradient;  ///< (R) f64: takes the gradient's entry at the target index, and `gradient` a 0 there
   Tensor target_gradient;  ///< (R, C), of target_probability
+  /// (R, C): the entries of `gradient` that are not 0, in its stead; only for index targets. Label smoothing's part of
+  /// every class, -row_scale · e / C · w_c · logit_scale, is left out, so with it there is no softcap.
+  SparseRows sparse_gradient;
+  Tensor filtered_mass;  ///< (R) f64: Σ p_c of what is below the filter's level, without the target index
 };
 
 /// Arguments of Backend::attention and attention_backward.
@@ -128,6 +157,13 @@ class Backend : public DeviceRuntime {
   /// dense along its rows. K = 0 gives beta · y, and beta = 0 never reads y. f32, f16 and bf16 may be mixed among
   /// a, b and y; sums run in f32 or wider and are rounded once.
   virtual void matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) = 0;
+
+  /// y (R, F) dense = s · table, for a table (V, F) dense along F, of y's dtype or another. Sums run in value's dtype.
+  virtual void sparse_matmul(const SparseRows& s, const Tensor& table, Tensor& y) = 0;
+  /// table (V, F) dense = beta · table + sᵀ · x, beta 0 or 1, for x whose row row[r] belongs to row r of s, dense along
+  /// F; row (R) i64, undefined: 0, 1, .... x undefined: all 1. Each row of the table is rounded once.
+  virtual void sparse_transposed_matmul(const SparseRows& s, const Tensor& x, const Tensor& row, double beta,
+                                        Tensor& table) = 0;
 
   // ---- Tables and indices. ids: (R) i64 or i32, dense; table: (V, F) dense.
 

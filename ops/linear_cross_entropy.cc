@@ -5,6 +5,7 @@
 
 #include "tapehead/core/log.h"
 #include "tapehead/core/view.h"
+#include "tapehead/ops/filtered_chunks.h"
 #include "tapehead/ops/linear_cross_entropy_plan.h"
 #include "tapehead/ops/matmul.h"
 #include "tapehead/ops/row_loss.h"
@@ -33,6 +34,8 @@ struct Head {
   RowLoss rows;   // those that count
   ResolvedLinearCrossEntropyOptions options;
   PathPlan plan;
+  uint64_t filter_seed = 0, filter_first = 0;  // where the gradient filter's random numbers begin
+  std::shared_ptr<GradientFilterStats> filter_stats;
 };
 
 Tensor transposed(const Tensor& x) {
@@ -47,6 +50,9 @@ Tensor narrowed_in_place(const Tensor& x, DType T) {
   const int64_t ratio = size_of(x.dtype()) / size_of(T);
   return Tensor::over(x.storage(), {}, T).alias(x.shape(), {x.strides()[0] * ratio, 1}, x.offset() * ratio);
 }
+
+// Blocks of random numbers that the gradient filter takes for a row of C classes.
+int64_t filter_blocks(int64_t C) { return (C + 3) / 4; }
 
 // One pass over all rows that count, B at a time, with buffers from `plan`. Tells of each row what `outputs` asks for,
 // and writes to `gradients` those of the rows' losses under `upstream`.
@@ -81,6 +87,17 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
       head.options.acc_policy == AccPolicy::accurate ? logits_memory.dtype() : head.input.dtype();
   const double unit = is_half(product_dtype) && gradients.any() ? inputs.largest_unit() : 1;
 
+  FilteredChunks filtered(plan, {.input = head.input,
+                                 .weight = head.weight,
+                                 .ids = ids,
+                                 .weight_sums = weight_sums,
+                                 .bias_sums = bias_sums,
+                                 .class_weight = head.rows.class_weight(),
+                                 .label_smoothing = head.rows.label_smoothing(),
+                                 .logit_scale = head.rows.logit_scale()});
+  const Tensor filtered_mass = buffer("filtered mass");
+  bool weight_begun = false;
+
   const int64_t n = head.rows.rows(), B = logits_memory.size(0);
   for (int64_t begin = 0; begin < n; begin += B) {
     const int64_t end = std::min(begin + B, n), b = end - begin;
@@ -100,17 +117,27 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
       pass.target_probability = row_range(probability_rows, 0, b);
       backend.gather_rows(head.rows.probabilities(), chunk_ids, pass.target_probability);
     }
-    if (gradients.any()) pass.gradient = narrowed_in_place(logits, product_dtype);
     pass.own_gradient = row_range(own_memory, 0, b);
     pass.gradient_unit = unit;
-    backend.cross_entropy_rows(pass);
+    pass.filter = head.options.gradient_filter;
+    pass.filter_seed = head.filter_seed;
+    pass.filter_first = head.filter_first;
+    pass.filter_row = chunk_ids;
+    if (!ids.defined())
+      pass.filter_first += static_cast<uint64_t>(begin * filter_blocks(head.weight.size(0)));
+    pass.filtered_mass = row_range(filtered_mass, begin, end);
+    const bool sparse = filtered.row_pass(pass, x, begin, end, weight_begun);
+    if (!sparse) {
+      if (gradients.any()) pass.gradient = narrowed_in_place(logits, product_dtype);
+      backend.cross_entropy_rows(pass);
+    }
 
     // What that means for input, weight and bias.
-    const bool apart = pass.own_gradient.defined();
+    const bool apart = !sparse && pass.own_gradient.defined();
     if (gradients.input.defined()) {
       Tensor gx =
           gradient_rows.defined() ? row_range(gradient_rows, 0, b) : row_range(gradients.input, begin, end);
-      backend.matmul(unit, pass.gradient, head.weight, 0, gx);
+      sparse ? filtered.input_gradient(gx) : backend.matmul(unit, pass.gradient, head.weight, 0, gx);
       if (apart) backend.gather_add_rows(head.weight, pass.target_index, pass.own_gradient, gx);
       if (ids.defined()) {
         backend.scatter_rows(gx, chunk_ids, gradients.input);
@@ -120,16 +147,27 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
       }
     }
     if (weight_sums.defined()) {
-      backend.matmul(unit, transposed(pass.gradient), x, begin == 0 ? 0 : 1, weight_sums);
+      if (!sparse) {
+        backend.matmul(unit, transposed(pass.gradient), x, weight_begun ? 1 : 0, weight_sums);
+        weight_begun = true;
+      }
       if (apart) backend.scatter_add_rows(x, pass.target_index, pass.own_gradient, weight_sums);
     }
     if (bias_sums.defined()) {
-      backend.accumulate(pass.gradient, unit, bias_sums);
+      if (!sparse) backend.accumulate(pass.gradient, unit, bias_sums);
       if (apart) {
         Tensor column = as_column(bias_sums);
         backend.scatter_add_rows(as_column(pass.own_gradient), pass.target_index, {}, column);
       }
     }
+  }
+  filtered.finish(weight_begun);
+  if (filtered_mass.defined() && head.filter_stats) {
+    GradientFilterStats stats = filtered.stats();
+    stats.rows = n;
+    stats.dense_chunks = (n + B - 1) / B - stats.sparse_chunks;
+    for (double mass : filtered_mass.to_vector<double>()) stats.filtered_mass += mass;
+    *head.filter_stats = stats;
   }
   if (gradients.weight.defined() && !weight_sums.is_same(gradients.weight))
     backend.copy(weight_sums, gradients.weight);
@@ -300,8 +338,18 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
                       args, /*live_only=*/true),
       .options = args.options->resolve(N, F, C, input.dtype(), input.device(), probabilities),
       .plan = {},
+      .filter_stats = {},
   };
-  head.plan = plan_chunked(problem_of(input, weight, target, args, head.rows), args, head.options);
+  const LinearCrossEntropyProblem problem = problem_of(input, weight, target, args, head.rows);
+  head.plan = plan_chunked(problem, args, head.options);
+  head.filter_stats = args.filter_stats;
+  if (head.options.gradient_filter.kind == GradientFilter::stochastic && problem.any_grad()) {
+    check<ValueError>(args.filter_numbers != nullptr,
+                      "[{}] gradient_filter \"{}\" draws random numbers: filter_numbers says from where", kOp,
+                      name(head.options.gradient_filter));
+    head.filter_seed = args.filter_numbers->seed;
+    head.filter_first = args.filter_numbers->take(N * filter_blocks(C) * 4);
+  }
   const Tensor loss = chunked(input, weight, target, head, rows_shape, args);
   return args.reduction == Reduction::none ? reshape(loss, rows_shape.sizes()) : loss;
 }

@@ -76,8 +76,38 @@ static ChunkingMethod parse_method(std::string_view text) {
       text);
 }
 
+GradientFilter parse_gradient_filter(std::string_view text) {
+  if (text == "none") return {};
+  const size_t colon = std::min(text.find(':'), text.size());
+  GradientFilter filter;
+  if (text.substr(0, colon) == "stochastic") {
+    filter = {.kind = GradientFilter::stochastic, .level = 0x1p-7};
+  } else if (text.substr(0, colon) == "threshold") {
+    filter = {.kind = GradientFilter::threshold, .level = 0x1p-12};
+  }
+  bool legal = filter.kind != GradientFilter::none;
+  if (legal && colon < text.size()) {
+    const auto [end, error] =
+        std::from_chars(text.data() + colon + 1, text.data() + text.size(), filter.level);
+    legal = error == std::errc() && end == text.data() + text.size() && 0 < filter.level && filter.level < 1;
+  }
+  check<ValueError>(legal,
+                    "[LinearCrossEntropyOptions] gradient_filter \"{}\" is not one of none, stochastic, "
+                    "stochastic:TAU, threshold, threshold:EPS with a number between 0 and 1, as in "
+                    "stochastic:0.0078125",
+                    text);
+  return filter;
+}
+
+std::string name(const GradientFilter& filter) {
+  if (filter.kind == GradientFilter::none) return "none";
+  return fmt::format("{}:{}", filter.kind == GradientFilter::stochastic ? "stochastic" : "threshold",
+                     filter.level);
+}
+
 LinearCrossEntropyOptions::LinearCrossEntropyOptions(Fields fields) : fields_(std::move(fields)) {
   policy_ = parse_policy(fields_.acc_policy);
+  filter_ = parse_gradient_filter(fields_.gradient_filter);
   if (fields_.chunking_method) method_ = parse_method(*fields_.chunking_method);
   check<ValueError>(fields_.batch_chunk_size.value_or(1) >= 1,
                     "[LinearCrossEntropyOptions] batch_chunk_size {} is not positive",
@@ -137,6 +167,7 @@ ResolvedLinearCrossEntropyOptions LinearCrossEntropyOptions::resolve(int64_t N, 
   ResolvedLinearCrossEntropyOptions r;
   r.allow_retain_graph = fields_.allow_retain_graph;
   r.recompute = fields_.recompute;
+  r.gradient_filter = filter_;
 
   r.acc_policy = policy_;
   if (policy_ == AccPolicy::automatic) {

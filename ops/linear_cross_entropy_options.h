@@ -4,8 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "tapehead/core/device.h"
-#include "tapehead/core/dtype.h"
+#include "tapehead/backends/backend.h"
 
 namespace tapehead {
 
@@ -35,6 +34,12 @@ std::string name(const ChunkingMethod& method);
 /// Bytes from "5000", "64MiB", "1.5GB"; units B, kB, MB, GB, TB and KiB, MiB, GiB, TiB. Throws ValueError.
 int64_t parse_size(std::string_view text);
 
+/// "none", "stochastic", "stochastic:TAU" with TAU 2^-7 if left out, "threshold", "threshold:EPS" with EPS 2^-12 if left
+/// out; 0 < TAU, EPS < 1. Throws ValueError.
+GradientFilter parse_gradient_filter(std::string_view text);
+/// Its text: "stochastic:0.0078125".
+std::string name(const GradientFilter& filter);
+
 /// Options with every choice made.
 struct ResolvedLinearCrossEntropyOptions {
   bool allow_retain_graph;
@@ -43,6 +48,7 @@ struct ResolvedLinearCrossEntropyOptions {
   AccPolicy acc_policy;                           ///< never automatic
   DType acc_dtype;
   bool recompute;
+  GradientFilter gradient_filter;
 };
 
 /// What a caller may choose; immutable, and legal as soon as it exists.
@@ -56,10 +62,13 @@ class LinearCrossEntropyOptions {
     std::optional<DType> acc_dtype = {};
     /// Mean and sum keep no gradients from forward: backward computes again, as none does.
     bool recompute = false;
+    /// Leaves out most of the gradient's entries, which are dust, and multiplies by the others alone:
+    /// parse_gradient_filter(). The loss stays exact (linear_cross_entropy.h).
+    std::string gradient_filter = "none";
   };
 
   LinearCrossEntropyOptions() : LinearCrossEntropyOptions(Fields()) {}
-  /// Throws ValueError that names the field and its value: an unknown method or policy, a size or factor
+  /// Throws ValueError that names the field and its value: an unknown method, policy or filter, a size or factor
   /// below 1, an integer acc_dtype.
   LinearCrossEntropyOptions(Fields fields);  // NOLINT: LinearCrossEntropyOptions({.batch_chunk_size = 64})
 
@@ -85,6 +94,7 @@ class LinearCrossEntropyOptions {
   Fields fields_;
   std::optional<ChunkingMethod> method_;
   AccPolicy policy_;
+  GradientFilter filter_;
 };
 
 }  // namespace tapehead

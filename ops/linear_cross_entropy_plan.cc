@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tapehead/ops/filtered_chunks.h"
 #include "tapehead/ops/row_loss.h"
 
 namespace tapehead {
@@ -102,7 +103,7 @@ bool keeps_targets_apart(const ResolvedLinearCrossEntropyOptions& options, DType
 }
 
 // The buffers of the chunk loop over n rows. The gradients themselves live as long as `lifetime` says.
-void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p,
+void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args,
                     const ResolvedLinearCrossEntropyOptions& options, int64_t n, bool gradients,
                     Lifetime lifetime) {
   const DType T = p.dtype, A = options.acc_dtype;
@@ -110,7 +111,13 @@ void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p,
   const int64_t B = std::min(options.batch_chunk_size, std::max<int64_t>(n, 1));
   const bool input = gradients && p.input_grad, weight = gradients && p.weight_grad,
              bias = gradients && p.bias && p.bias_grad;
-  const bool wide_rows = wide && options.acc_policy == AccPolicy::accurate;
+  const bool any = input || weight || bias, smooths = args.label_smoothing > 0;
+  const int64_t S = any && !p.probabilities && !(smooths && args.softcap)
+                        ? sparse_entries(options.gradient_filter, p.C)
+                        : 0;
+  const bool accurate = wide && options.acc_policy == AccPolicy::accurate;
+  // Sparse products are followed by others, so 16 bits would round twice.
+  const DType rows_dtype = accurate ? A : S > 0 ? arithmetic_dtype(T) : T;
 
   b.add(input, "input gradient", T, {p.N, p.F}, lifetime);
   b.add(weight, "weight gradient", T, {p.C, p.F}, lifetime);
@@ -121,11 +128,24 @@ void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p,
   b.add(bias && T != DType::f64, "bias gradient sums", T == DType::f32 ? DType::f64 : A, {p.C},
         Lifetime::pass);
   b.add(true, "logits", A, {B, p.C}, Lifetime::chunk);
-  b.add((input || weight || bias) && keeps_targets_apart(options, T, p.probabilities), "target gradients",
-        DType::f64, {B}, Lifetime::chunk);
+  b.add(any && keeps_targets_apart(options, T, p.probabilities), "target gradients", DType::f64, {B},
+        Lifetime::chunk);
   b.add(ignored, "input rows", T, {B, p.F}, Lifetime::chunk);
   b.add(ignored && p.probabilities, "probability rows", T, {B, p.C}, Lifetime::chunk);
-  b.add(input && (ignored || wide_rows), "input gradient rows", wide_rows ? A : T, {B, p.F}, Lifetime::chunk);
+  b.add(input && (ignored || rows_dtype != T), "input gradient rows", rows_dtype, {B, p.F}, Lifetime::chunk);
+
+  b.add(any && options.gradient_filter.kind != GradientFilter::none, "filtered mass", DType::f64, {n},
+        Lifetime::pass);
+  if (S == 0) return;
+  const int64_t P = sparse_window(S, p.C, B, n);
+  const DType W = arithmetic_dtype(T);
+  b.add(true, "kept counts", DType::i64, {P}, Lifetime::pass);
+  b.add(true, "kept classes", DType::i32, {P, S}, Lifetime::pass);
+  b.add(true, "kept gradients", W, {P, S}, Lifetime::pass);
+  b.add(smooths, "smoothed classes", W, {1, p.C}, Lifetime::pass);
+  b.add(smooths, "smoothed row scales", W, {B, 1}, Lifetime::chunk);
+  b.add(smooths && input, "smoothed weight", W, {1, p.F}, Lifetime::pass);
+  b.add(smooths && weight, "smoothed input", W, {1, p.F}, Lifetime::pass);
 }
 
 PathPlan plan_reference(const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args) {
@@ -164,7 +184,7 @@ PathPlan plan_chunked(const LinearCrossEntropyProblem& p, const CrossEntropyArgs
   add_outputs(f, n, p.probabilities, p.stats);
   const int64_t outputs = f.bytes;
   add_rows(f, n, n < p.N, p.probabilities, z_loss);
-  add_chunk_loop(f, p, options, n, p.any_grad() && !recompute, Lifetime::until_backward);
+  add_chunk_loop(f, p, args, options, n, p.any_grad() && !recompute, Lifetime::until_backward);
   const int64_t kept = plan.forward.bytes(Lifetime::until_backward), loop = f.bytes - outputs - kept;
   add_results(f, p, args);
   // What the loop used is free again when the results are made.
@@ -175,7 +195,7 @@ PathPlan plan_chunked(const LinearCrossEntropyProblem& p, const CrossEntropyArgs
   Builder g{plan.backward};
   if (recompute) {
     add_rows(g, n, n < p.N, p.probabilities, z_loss);
-    add_chunk_loop(g, p, options, n, true, Lifetime::result);
+    add_chunk_loop(g, p, args, options, n, true, Lifetime::result);
   } else if (options.allow_retain_graph) {
     g.add(p.input_grad, "input gradient", p.dtype, {p.N, p.F}, Lifetime::result);
     g.add(p.weight_grad, "weight gradient", p.dtype, {p.C, p.F}, Lifetime::result);

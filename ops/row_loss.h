@@ -51,6 +51,10 @@ class RowLoss {
   int64_t rows() const { return static_cast<int64_t>(weight_.size()); }
   /// (N, C): the target, if it is class probabilities; else undefined.
   const Tensor& probabilities() const { return probability_; }
+  /// (C), dense; undefined without class weights.
+  const Tensor& class_weight() const { return class_weight_; }
+  double label_smoothing() const { return label_smoothing_; }
+  double logit_scale() const { return logit_scale_; }
   /// (n) i64: which of the N rows they are; undefined if they are all.
   Tensor ids() const;
 

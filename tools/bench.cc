@@ -86,7 +86,8 @@ void bench_head(const HeadBench& o) {
   check<ValueError>(o.repeats >= 1, "--repeats {}: at least 1", o.repeats);
   check<ValueError>(o.ignored >= 0 && o.ignored < 1, "--ignored {}: a share of the rows, in [0, 1)",
                     o.ignored);
-  const LinearCrossEntropyArgs args = o.head.args();
+  Generator filter_numbers;
+  const LinearCrossEntropyArgs args = o.head.args(filter_numbers);
 
   Generator random{.seed = 1};
   Tensor input = random_normal({N, F}, 0, 1, random, dtype).set_requires_grad();

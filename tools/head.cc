@@ -144,6 +144,7 @@ json describe(const Case& c, const LinearCrossEntropyArgs& args, const Outcome& 
   result["backward_seconds"] = outcome.backward_seconds;
   result["warnings"] = json::array();
   for (const Warning& w : issued_warnings()) result["warnings"].push_back(w.message);
+  if (args.filter_stats) result["gradient_filter"] = to_json(*args.filter_stats);
   if (stats) {
     result["stats"] = {{"rows", outcome.stats.rows},
                        {"correct_rows", outcome.stats.correct_rows},
@@ -201,7 +202,8 @@ void run(const HeadOptions& o, bool backwards_given) {
     if (has_non_finite(tensor))
       warn_once(std::string("head/") + name, fmt::format("{} holds a NaN or an infinity", name));
   }
-  LinearCrossEntropyArgs args = o.head.args();
+  Generator filter_numbers;
+  LinearCrossEntropyArgs args = o.head.args(filter_numbers);
   args.bias = c.bias;
   args.class_weight = c.class_weight;
   args.token_weight = c.token_weight;

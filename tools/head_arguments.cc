@@ -42,6 +42,14 @@ void HeadArguments::add_options(CLI::App& command) {
       ->group(chunks);
   command.add_flag("--recompute", recompute, "keep no gradients from forward: backward computes again")
       ->group(chunks);
+  command
+      .add_option("--gradient-filter", gradient_filter,
+                  "none; stochastic:TAU, without bias; threshold:EPS: leave out most of the gradient's dust")
+      ->capture_default_str()
+      ->group(chunks);
+  command.add_option("--filter-seed", filter_seed, "of the stochastic filter")
+      ->capture_default_str()
+      ->group(chunks);
 }
 
 LinearCrossEntropyArgs HeadArguments::args() const {
@@ -56,17 +64,28 @@ LinearCrossEntropyArgs HeadArguments::args() const {
   if (!loss_dtype.empty()) args.loss_dtype = parse_dtype(loss_dtype);
   if (reference) {
     check<ValueError>(acc_policy == "auto" && acc_dtype.empty() && chunking_method == "auto" &&
-                          !batch_chunk_size && !allow_retain_graph && !recompute,
+                          !batch_chunk_size && !allow_retain_graph && !recompute &&
+                          gradient_filter == "none",
                       "--reference holds the whole logits: it takes no option of chunks");
     return args;
   }
   LinearCrossEntropyOptions::Fields fields = {.allow_retain_graph = allow_retain_graph,
                                               .batch_chunk_size = batch_chunk_size,
                                               .acc_policy = acc_policy,
-                                              .recompute = recompute};
+                                              .recompute = recompute,
+                                              .gradient_filter = gradient_filter};
   fields.chunking_method = chunking_method == "none" ? std::nullopt : std::optional(chunking_method);
   if (!acc_dtype.empty()) fields.acc_dtype = parse_dtype(acc_dtype);
   args.options = LinearCrossEntropyOptions(fields);
+  return args;
+}
+
+LinearCrossEntropyArgs HeadArguments::args(Generator& numbers) const {
+  LinearCrossEntropyArgs args = this->args();
+  if (gradient_filter == "none") return args;
+  numbers = {.seed = filter_seed};
+  args.filter_numbers = &numbers;
+  args.filter_stats = std::make_shared<GradientFilterStats>();
   return args;
 }
 
@@ -96,7 +115,17 @@ nlohmann::ordered_json to_json(const ResolvedLinearCrossEntropyOptions& options)
   json["acc_policy"] = name(options.acc_policy);
   json["acc_dtype"] = name(options.acc_dtype);
   json["recompute"] = options.recompute;
+  json["gradient_filter"] = name(options.gradient_filter);
   return json;
+}
+
+nlohmann::ordered_json to_json(const GradientFilterStats& stats) {
+  return {{"rows", stats.rows},
+          {"filtered_mass", stats.filtered_mass},
+          {"sparse_chunks", stats.sparse_chunks},
+          {"dense_chunks", stats.dense_chunks},
+          {"sparse_rows", stats.sparse_rows},
+          {"entries", stats.entries}};
 }
 
 int64_t peak_bytes(const PathPlan& plan) {

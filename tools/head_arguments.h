@@ -32,11 +32,15 @@ struct HeadArguments {
   std::optional<int64_t> batch_chunk_size;
   bool allow_retain_graph = false;
   bool recompute = false;
+  std::string gradient_filter = "none";
+  uint64_t filter_seed = 0;
 
   /// Adds all of them to `command`.
   void add_options(CLI::App& command);
   /// As the op takes them; tensors are left out. Throws what the options' constructor does.
   LinearCrossEntropyArgs args() const;
+  /// With a filter, its statistics, and random numbers from `numbers`, a generator of filter_seed.
+  LinearCrossEntropyArgs args(Generator& numbers) const;
 };
 
 /// Which of input, weight and bias a comma-separated list names. Throws ValueError on another name.
@@ -48,6 +52,9 @@ struct FrozenTensors {
 
 /// Options with every choice made, as JSON: the fields of ResolvedLinearCrossEntropyOptions.
 nlohmann::ordered_json to_json(const ResolvedLinearCrossEntropyOptions& options);
+
+/// What the filter of a pass did, as JSON.
+nlohmann::ordered_json to_json(const GradientFilterStats& stats);
 
 /// The most that a call allocates at once, forward and backward.
 int64_t peak_bytes(const PathPlan& plan);

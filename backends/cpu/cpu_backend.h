@@ -43,6 +43,11 @@ class CpuBackend final : public Backend {
   // matmul.cc
   void matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) override;
 
+  // sparse.cc
+  void sparse_matmul(const SparseRows& s, const Tensor& table, Tensor& y) override;
+  void sparse_transposed_matmul(const SparseRows& s, const Tensor& x, const Tensor& row, double beta,
+                                Tensor& table) override;
+
   // tables.cc
   int64_t first_out_of_range(const Tensor& ids, int64_t n, int64_t ignored) override;
   void gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) override;

@@ -16,6 +16,7 @@
 #include "tapehead/backends/cpu/simd.h"
 #include <hwy/foreach_target.h>
 #include "tapehead/backends/cpu/simd_math-inl.h"
+#include "tapehead/backends/cpu/simd_random-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -57,6 +58,67 @@ struct MutableRun {
   template <class W>
   void write(int64_t begin, int64_t n, const W* in) const {
     convert_run(dtype_of<W>(), in, dtype, static_cast<char*>(data) + begin * size_of(dtype), n);
+  }
+};
+
+// Where a row's entries that are not 0 go.
+template <class W>
+struct SparseRun {
+  int32_t* index = nullptr;
+  W* value = nullptr;
+  int64_t capacity = 0;
+  int64_t count = 0;  // capacity + 1: there were more
+
+  explicit operator bool() const { return index != nullptr; }
+
+  // Those of g, classes [begin, begin + n). Most vectors have none.
+  void append(int64_t begin, int64_t n, const W* HWY_RESTRICT g) {
+    const hn::ScalableTag<W> d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (int64_t i = 0; i < n && count <= capacity; i += lanes) {
+      if (hn::AllTrue(d, hn::Eq(hn::Load(d, g + i), hn::Zero(d)))) continue;
+      for (int64_t c = i; c < std::min(i + lanes, n) && count <= capacity; ++c) {
+        if (g[c] == 0) continue;
+        if (count < capacity) {
+          index[count] = static_cast<int32_t>(begin + c);
+          value[count] = g[c];
+        }
+        ++count;
+      }
+    }
+  }
+};
+
+// The filter of one row's exp(z - reference), which are its probabilities times their sum.
+template <class W>
+struct RowFilter {
+  GradientFilter::Kind kind = GradientFilter::none;
+  W level = 0;
+  uint64_t seed = 0, first = 0;  // the row's first block
+
+  explicit operator bool() const { return kind != GradientFilter::none; }
+
+  // Filters those of classes [begin, begin + padded). Returns the sum of what was below the level. A NaN stays.
+  double apply(int64_t begin, int64_t padded, W* HWY_RESTRICT e) const {
+    const hn::ScalableTag<W> d;
+    const auto l = hn::Set(d, level);
+    HWY_ALIGN uint32_t words[kBlock];
+    if (kind == GradientFilter::stochastic) {
+      RandomWords(seed, first + static_cast<uint64_t>(begin / 4), (padded + 3) / 4, words);
+    }
+    auto below = hn::Zero(d);
+    for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
+      const auto v = hn::Load(d, e + i);
+      const auto small = hn::Lt(v, l);
+      below = hn::Add(below, hn::IfThenElseZero(small, v));
+      if (kind == GradientFilter::threshold) {
+        hn::Store(hn::IfThenZeroElse(small, v), d, e + i);
+      } else {
+        const auto dropped = hn::And(small, hn::Ge(hn::Mul(UniformMiddles(d, words + i), l), v));
+        hn::Store(hn::IfThenZeroElse(dropped, hn::IfThenElse(small, l, v)), d, e + i);
+      }
+    }
+    return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, below)));
   }
 };
 
@@ -227,11 +289,21 @@ double Loss(const Row<W>& row, const RowSums<W>& sums, double scale, double z_sc
   return value;
 }
 
-// d loss / d z_c = scale · ((Σ a + b) · p_c - a_c) + 2 · z_scale · lse · p_c, minus scale · b at the target;
-// and from z to the logits as given.
+// What a row's gradient is written to; null where it is not wanted.
 template <class W>
-void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale, double unit,
-                   MutableRun gradient, double* own_gradient) {
+struct GradientOutput {
+  MutableRun dense;
+  double unit = 1;        // of `dense`
+  SparseRun<W> sparse;    // instead of `dense`: without the factors of all classes
+  double* own = nullptr;  // takes the target's entry
+  double* filtered_mass = nullptr;
+};
+
+// d loss / d z_c = scale · ((Σ a + b) · p_c - a_c) + 2 · z_scale · lse · p_c, minus scale · b at the target;
+// and from z to the logits as given. The filter chooses among the p_c.
+template <class W>
+void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale,
+                   const RowFilter<W>& filter, GradientOutput<W>& out) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   HWY_ALIGN W z[kBlock], a[kBlock], g[kBlock], scratch[kBlock];
@@ -243,23 +315,34 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
   const auto of_p = hn::Set(d, static_cast<W>((scale * (sums.factor_sum + b) + z_slope) / sums.exp_sum()));
   const auto of_factor = hn::Set(d, static_cast<W>(-scale));
   const auto cap = hn::Set(d, static_cast<W>(inverse_cap)),
-             of_z = hn::Set(d, static_cast<W>(row.logit_scale / unit));
+             of_z = hn::Set(d, static_cast<W>(row.logit_scale / out.unit));
+  const bool factors = row.has_factors() && !out.sparse;
+  double filtered = 0;
   for (int64_t begin = 0; begin < row.C; begin += kBlock) {
     const int64_t n = std::min(kBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
     row.stage_z(begin, n, padded, z, scratch);
-    for (int64_t i = 0; i < padded; i += lanes) {
-      hn::Store(hn::Mul(of_p, Exp(d, hn::Sub(hn::Load(d, z + i), reference))), d, g + i);
+    const bool has_target = begin <= row.target && row.target < begin + n;
+    if (!filter) {
+      for (int64_t i = 0; i < padded; i += lanes) {
+        hn::Store(hn::Mul(of_p, Exp(d, hn::Sub(hn::Load(d, z + i), reference))), d, g + i);
+      }
+    } else {
+      for (int64_t i = 0; i < padded; i += lanes)
+        hn::Store(Exp(d, hn::Sub(hn::Load(d, z + i), reference)), d, g + i);
+      if (has_target) g[row.target - begin] = 0;
+      filtered += filter.apply(begin, padded, g);
+      for (int64_t i = 0; i < padded; i += lanes) hn::Store(hn::Mul(of_p, hn::Load(d, g + i)), d, g + i);
     }
-    if (row.has_factors()) {
+    if (factors) {
       row.stage_factors(begin, n, padded, a, scratch);
       for (int64_t i = 0; i < padded; i += lanes) {
         hn::Store(hn::MulAdd(of_factor, hn::Load(d, a + i), hn::Load(d, g + i)), d, g + i);
       }
     }
-    if (begin <= row.target && row.target < begin + n) {
+    if (has_target) {
       // (Σ a + b) · p - a - b with p = target / (target + others), without the cancellation of p - 1.
-      const double own = row.has_factors() ? static_cast<double>(row.factor(row.target)) : 0;
+      const double own = factors ? static_cast<double>(row.factor(row.target)) : 0;
       const double loss_part =
           scale * ((sums.factor_sum * sums.target - b * sums.others) / sums.exp_sum() - own);
       g[row.target - begin] = static_cast<W>(loss_part + z_slope * sums.target / sums.exp_sum());
@@ -270,14 +353,18 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
         hn::Store(hn::Mul(hn::Load(d, g + i), hn::NegMulAdd(t, t, hn::Set(d, W{1}))), d, g + i);
       }
     }
-    if (row.logit_scale / unit != 1) {
+    if (row.logit_scale / out.unit != 1) {
       for (int64_t i = 0; i < padded; i += lanes) hn::Store(hn::Mul(of_z, hn::Load(d, g + i)), d, g + i);
     }
-    if (own_gradient && begin <= row.target && row.target < begin + n) {
-      *own_gradient = unit * static_cast<double>(std::exchange(g[row.target - begin], W{0}));
+    if (out.own && has_target)
+      *out.own = out.unit * static_cast<double>(std::exchange(g[row.target - begin], W{0}));
+    if (out.sparse) {
+      out.sparse.append(begin, n, g);
+    } else {
+      out.dense.write(begin, n, g);
     }
-    gradient.write(begin, n, g);
   }
+  if (out.filtered_mass) *out.filtered_mass = filtered / sums.exp_sum();
 }
 
 // d loss / d q_c = -scale · (1 - e) · w_c · log p_c.
@@ -306,12 +393,26 @@ void CrossEntropy(const CrossEntropyRows& rows) {
   };
   const double* row_scale = read(rows.row_scale);
   const double* z_row_scale = rows.z_loss > 0 ? read(rows.z_row_scale) : nullptr;
-  const int64_t* target = rows.target_index.defined() ? rows.target_index.data<int64_t>() : nullptr;
   double* loss = write(rows.loss);
   double* lse = write(rows.lse);
   double* target_logprob = write(rows.target_logprob);
   double* entropy = write(rows.entropy);
   double* own_gradient = write(rows.own_gradient);
+  double* filtered_mass = write(rows.filtered_mass);
+  const auto integers = [](const Tensor& x) { return x.defined() ? x.data<int64_t>() : nullptr; };
+  const int64_t* target = integers(rows.target_index);
+  const int64_t* filter_row = integers(rows.filter_row);
+  const bool sparse = rows.sparse_gradient.count.defined();
+  int64_t* sparse_count = nullptr;
+  int32_t* sparse_index = nullptr;
+  W* sparse_value = nullptr;
+  int64_t capacity = 0;
+  if (sparse) {
+    sparse_count = Tensor(rows.sparse_gradient.count).mutable_data<int64_t>();
+    sparse_index = Tensor(rows.sparse_gradient.index).mutable_data<int32_t>();
+    sparse_value = Tensor(rows.sparse_gradient.value).mutable_data<W>();
+    capacity = rows.sparse_gradient.index.size(1);
+  }
   int64_t* correct = rows.correct.defined() ? Tensor(rows.correct).mutable_data<int64_t>() : nullptr;
   for (Tensor x : {rows.gradient, rows.target_gradient}) {
     if (x.defined()) x.bump_version();
@@ -325,6 +426,8 @@ void CrossEntropy(const CrossEntropyRows& rows) {
         HWY_ALIGN const W zeros[kBlock] = {};
         if (loss) loss[r] = 0;
         if (own_gradient) own_gradient[r] = 0;
+        if (filtered_mass) filtered_mass[r] = 0;
+        if (sparse) sparse_count[r] = 0;
         for (const Tensor& x : {rows.gradient, rows.target_gradient}) {
           for (int64_t c = 0; x.defined() && c < C; c += kBlock)
             write_row(x, r).write(c, std::min(kBlock, C - c), zeros);
@@ -350,10 +453,26 @@ void CrossEntropy(const CrossEntropyRows& rows) {
       if (correct) correct[r] = sums.first_largest == row.target;
       if (rows.target_gradient.defined())
         WriteTargetGradient(row, sums, scale, write_row(rows.target_gradient, r));
-      if (rows.gradient.defined()) {
-        WriteGradient(row, sums, scale, z_scale, rows.gradient_unit, write_row(rows.gradient, r),
-                      own_gradient ? own_gradient + r : nullptr);
+      if (!rows.gradient.defined() && !sparse) continue;
+      RowFilter<W> filter;
+      filter.kind = rows.filter.kind;
+      if (filter) {
+        filter.level = static_cast<W>(rows.filter.level * sums.exp_sum());
+        filter.seed = rows.filter_seed;
+        filter.first =
+            rows.filter_first + static_cast<uint64_t>((filter_row ? filter_row[r] : r) * ((C + 3) / 4));
       }
+      GradientOutput<W> out;
+      if (sparse) {
+        out.sparse = {sparse_index + r * capacity, sparse_value + r * capacity, capacity};
+      } else {
+        out.dense = write_row(rows.gradient, r);
+        out.unit = rows.gradient_unit;
+      }
+      if (own_gradient) out.own = own_gradient + r;
+      if (filtered_mass) out.filtered_mass = filtered_mass + r;
+      WriteGradient(row, sums, scale, z_scale, filter, out);
+      if (sparse) sparse_count[r] = out.sparse.count;
     }
   });
 }
