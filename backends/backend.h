@@ -65,8 +65,10 @@ struct CrossEntropyRows {
   double z_loss = 0;         ///< coefficient
   double gradient_unit = 1;  ///< a power of two; `gradient` is written in units of it
   GradientFilter filter;     ///< of `gradient` and `sparse_gradient`
-  /// Stochastic: class c of row r uses word c % 4 of block filter_first + filter_row[r] · ceil(C / 4) + c / 4 of the
-  /// stream filter_seed (core/random.h).
+  /// Stochastic: the number of class c in row r is (b + v) / 256, where b is byte c % 16 of block
+  /// k = filter_first + filter_row[r] · ceil(C / 16) + c / 16 of the stream filter_seed, and v to_uniform of the first
+  /// word of its block 2⁶³ + 16 · k + c % 16, which decides only where b alone cannot: once in 256 times
+  /// (core/random.h).
   uint64_t filter_seed = 0, filter_first = 0;
   Tensor filter_row;  ///< (R) i64; undefined: 0, 1, ...
 

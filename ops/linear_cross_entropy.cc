@@ -52,7 +52,7 @@ Tensor narrowed_in_place(const Tensor& x, DType T) {
 }
 
 // Blocks of random numbers that the gradient filter takes for a row of C classes.
-int64_t filter_blocks(int64_t C) { return (C + 3) / 4; }
+int64_t filter_blocks(int64_t C) { return (C + 15) / 16; }
 
 // One pass over all rows that count, B at a time, with buffers from `plan`. Tells of each row what `outputs` asks for,
 // and writes to `gradients` those of the rows' losses under `upstream`.

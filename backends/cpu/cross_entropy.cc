@@ -100,22 +100,48 @@ struct RowFilter {
 
   // Filters those of classes [begin, begin + padded). Returns the sum of what was below the level. A NaN stays.
   double apply(int64_t begin, int64_t padded, W* HWY_RESTRICT e) const {
+    return kind == GradientFilter::threshold ? drop(padded, e) : sample(begin, padded, e);
+  }
+
+ private:
+  double drop(int64_t padded, W* HWY_RESTRICT e) const {
     const hn::ScalableTag<W> d;
     const auto l = hn::Set(d, level);
-    HWY_ALIGN uint32_t words[kBlock];
-    if (kind == GradientFilter::stochastic) {
-      RandomWords(seed, first + static_cast<uint64_t>(begin / 4), (padded + 3) / 4, words);
-    }
     auto below = hn::Zero(d);
     for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
       const auto v = hn::Load(d, e + i);
       const auto small = hn::Lt(v, l);
       below = hn::Add(below, hn::IfThenElseZero(small, v));
-      if (kind == GradientFilter::threshold) {
-        hn::Store(hn::IfThenZeroElse(small, v), d, e + i);
-      } else {
-        const auto dropped = hn::And(small, hn::Ge(hn::Mul(UniformMiddles(d, words + i), l), v));
-        hn::Store(hn::IfThenZeroElse(dropped, hn::IfThenElse(small, l, v)), d, e + i);
+      hn::Store(hn::IfThenZeroElse(small, v), d, e + i);
+    }
+    return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, below)));
+  }
+
+  double sample(int64_t begin, int64_t padded, W* HWY_RESTRICT e) const {
+    const hn::ScalableTag<W> d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    const auto l = hn::Set(d, level), scale = hn::Set(d, 256 / level), zero = hn::Zero(d),
+               one = hn::Set(d, W{1});
+    HWY_ALIGN uint32_t words[kBlock / 4];
+    HWY_ALIGN W rest[hn::MaxLanes(d)];
+    const uint64_t block = first + static_cast<uint64_t>(begin / 16);
+    RandomWords(seed, block, (padded + 15) / 16, words);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(words);
+    auto below = zero;
+    for (int64_t i = 0; i < padded; i += lanes) {
+      const auto v = hn::Load(d, e + i);
+      const auto small = hn::Lt(v, l);
+      below = hn::Add(below, hn::IfThenElseZero(small, v));
+      // Kept if (b + v) / 256 < e / level: whatever v is where what b leaves is outside (0, 1).
+      const auto left = hn::IfThenElseZero(small, hn::MulSub(v, scale, ByteNumbers(d, bytes + i)));
+      hn::Store(hn::IfThenElse(small, hn::IfThenElseZero(hn::Ge(left, one), l), v), d, e + i);
+      if (hn::AllFalse(d, hn::And(hn::Gt(left, zero), hn::Lt(left, one)))) continue;
+      hn::Store(left, d, rest);
+      for (int64_t k = 0; k < lanes; ++k) {
+        if (rest[k] <= 0 || rest[k] >= 1) continue;
+        const uint64_t c = static_cast<uint64_t>(begin + i + k);
+        const auto refined = philox(seed, (uint64_t{1} << 63) + 16 * (first + c / 16) + c % 16);
+        e[i + k] = static_cast<W>(to_uniform(refined[0])) < rest[k] ? level : W{0};
       }
     }
     return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, below)));
@@ -156,6 +182,15 @@ struct Row {
           d, n, z, [&](auto u) HWY_ATTR { return hn::Mul(cap, Tanh(d, hn::Mul(u, inverse))); }, z);
     }
     std::fill(z + n, z + padded, -std::numeric_limits<W>::infinity());
+  }
+
+  // The same to read alone: where the logits lie, if they are z already.
+  const W* read_z(int64_t begin, int64_t n, int64_t padded, W* HWY_RESTRICT z,
+                  W* HWY_RESTRICT scratch) const {
+    if (logits.dtype == dtype_of<W>() && !bias && logit_scale == 1 && softcap <= 0 && n == padded)
+      return static_cast<const W*>(logits.data) + begin;
+    stage_z(begin, n, padded, z, scratch);
+    return z;
   }
 
   // The factors a_c = w_c · ((1 - e) · q_c + e / C) of those classes, followed by 0.
@@ -222,7 +257,7 @@ void AddWeighted(const W* HWY_RESTRICT f, const W* HWY_RESTRICT z, W reference, 
   for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
     const auto v = hn::Load(d, f + i);
     s = hn::Add(s, v);
-    t = hn::Add(t, hn::IfThenZeroElse(hn::Eq(v, hn::Zero(d)), hn::Mul(v, hn::Sub(hn::Load(d, z + i), r))));
+    t = hn::Add(t, hn::IfThenZeroElse(hn::Eq(v, hn::Zero(d)), hn::Mul(v, hn::Sub(hn::LoadU(d, z + i), r))));
   }
   sum += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, s)));
   dot += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, t)));
@@ -233,16 +268,22 @@ RowSums<W> ReadRow(const Row<W>& row, bool entropy) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   constexpr W kLowest = -std::numeric_limits<W>::infinity();
-  HWY_ALIGN W z[kBlock], a[kBlock], scratch[kBlock];
+  HWY_ALIGN W staged[kBlock], a[kBlock], scratch[kBlock];
   RowSums<W> sums;
   W largest = kLowest;
   for (int64_t begin = 0; begin < row.C; begin += kBlock) {
     const int64_t n = std::min(kBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
-    row.stage_z(begin, n, padded, z, scratch);
+    const bool has_target = begin <= row.target && row.target < begin + n;
+    const W* z = staged;
+    if (has_target) {
+      row.stage_z(begin, n, padded, staged, scratch);
+    } else {
+      z = row.read_z(begin, n, padded, staged, scratch);
+    }
 
     auto block_max = hn::Set(d, kLowest);
-    for (int64_t i = 0; i < padded; i += lanes) block_max = hn::Max(block_max, hn::Load(d, z + i));
+    for (int64_t i = 0; i < padded; i += lanes) block_max = hn::Max(block_max, hn::LoadU(d, z + i));
     const W m = hn::GetLane(hn::MaxOfLanes(d, block_max));
     if (m > largest) {
       if (largest > kLowest) sums.move_reference(m);  // else the sums are of nothing yet
@@ -253,18 +294,17 @@ RowSums<W> ReadRow(const Row<W>& row, bool entropy) {
       row.stage_factors(begin, n, padded, a, scratch);
       AddWeighted(a, z, sums.reference, padded, sums.factor_sum, sums.factor_dot);
     }
-    if (begin <= row.target && row.target < begin + n)
-      sums.z_target = std::exchange(z[row.target - begin], kLowest);
+    if (has_target) sums.z_target = std::exchange(staged[row.target - begin], kLowest);
 
     const auto reference = hn::Set(d, sums.reference);
     if (!entropy) {
       auto others = hn::Zero(d);
       for (int64_t i = 0; i < padded; i += lanes)
-        others = hn::Add(others, Exp(d, hn::Sub(hn::Load(d, z + i), reference)));
+        others = hn::Add(others, Exp(d, hn::Sub(hn::LoadU(d, z + i), reference)));
       sums.others += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, others)));
     } else {
       for (int64_t i = 0; i < padded; i += lanes)
-        hn::Store(Exp(d, hn::Sub(hn::Load(d, z + i), reference)), d, a + i);
+        hn::Store(Exp(d, hn::Sub(hn::LoadU(d, z + i), reference)), d, a + i);
       AddWeighted(a, z, sums.reference, padded, sums.others, sums.exp_dot);
     }
   }
@@ -306,7 +346,7 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
                    const RowFilter<W>& filter, GradientOutput<W>& out) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  HWY_ALIGN W z[kBlock], a[kBlock], g[kBlock], scratch[kBlock];
+  HWY_ALIGN W staged[kBlock], a[kBlock], g[kBlock], scratch[kBlock];
   const double b = row.target_factor();
   const double z_slope = z_scale != 0 ? 2 * z_scale * sums.lse() : 0;
   const double inverse_cap = row.softcap > 0 ? 1 / row.softcap : 0;
@@ -321,15 +361,15 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
   for (int64_t begin = 0; begin < row.C; begin += kBlock) {
     const int64_t n = std::min(kBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
-    row.stage_z(begin, n, padded, z, scratch);
+    const W* z = row.read_z(begin, n, padded, staged, scratch);
     const bool has_target = begin <= row.target && row.target < begin + n;
     if (!filter) {
       for (int64_t i = 0; i < padded; i += lanes) {
-        hn::Store(hn::Mul(of_p, Exp(d, hn::Sub(hn::Load(d, z + i), reference))), d, g + i);
+        hn::Store(hn::Mul(of_p, Exp(d, hn::Sub(hn::LoadU(d, z + i), reference))), d, g + i);
       }
     } else {
       for (int64_t i = 0; i < padded; i += lanes)
-        hn::Store(Exp(d, hn::Sub(hn::Load(d, z + i), reference)), d, g + i);
+        hn::Store(Exp(d, hn::Sub(hn::LoadU(d, z + i), reference)), d, g + i);
       if (has_target) g[row.target - begin] = 0;
       filtered += filter.apply(begin, padded, g);
       for (int64_t i = 0; i < padded; i += lanes) hn::Store(hn::Mul(of_p, hn::Load(d, g + i)), d, g + i);
@@ -349,7 +389,7 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
     }
     if (row.softcap > 0) {  // d z / d u = 1 - (z / cap)²
       for (int64_t i = 0; i < padded; i += lanes) {
-        const auto t = hn::Mul(hn::Load(d, z + i), cap);
+        const auto t = hn::Mul(hn::LoadU(d, z + i), cap);
         hn::Store(hn::Mul(hn::Load(d, g + i), hn::NegMulAdd(t, t, hn::Set(d, W{1}))), d, g + i);
       }
     }
@@ -460,7 +500,7 @@ void CrossEntropy(const CrossEntropyRows& rows) {
         filter.level = static_cast<W>(rows.filter.level * sums.exp_sum());
         filter.seed = rows.filter_seed;
         filter.first =
-            rows.filter_first + static_cast<uint64_t>((filter_row ? filter_row[r] : r) * ((C + 3) / 4));
+            rows.filter_first + static_cast<uint64_t>((filter_row ? filter_row[r] : r) * ((C + 15) / 16));
       }
       GradientOutput<W> out;
       if (sparse) {

@@ -56,20 +56,17 @@ HWY_INLINE void RandomWords(uint64_t seed, uint64_t first, int64_t blocks, uint3
 #endif
 }
 
-/// Numbers in [0, 1] from the upper 31 bits of as many words: the middles of 2³¹ equal steps, rounded to the format.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V UniformMiddles(D d, const uint32_t* words) {
-  using T = hn::TFromD<D>;
-  const hn::Rebind<uint32_t, D> du;
-  const hn::Rebind<int32_t, D> di;
-  const auto bits = hn::BitCast(di, hn::ShiftRight<1>(hn::LoadU(du, words)));
-  V steps;
-  if constexpr (sizeof(T) == 4) {
-    steps = hn::ConvertTo(d, bits);
+/// Bytes as numbers, 0 to 255.
+template <class D>
+HWY_INLINE hn::Vec<D> ByteNumbers(D d, const uint8_t* bytes) {
+  const hn::Rebind<uint8_t, D> d8;
+  const hn::Rebind<int32_t, D> d32;
+  const auto integers = hn::PromoteTo(d32, hn::LoadU(d8, bytes));
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    return hn::ConvertTo(d, integers);
   } else {
-    steps = hn::PromoteTo(d, bits);
+    return hn::PromoteTo(d, integers);
   }
-  return hn::MulAdd(steps, hn::Set(d, static_cast<T>(0x1p-31)), hn::Set(d, static_cast<T>(0x1p-32)));
 }
 
 }  // namespace tapehead::HWY_NAMESPACE

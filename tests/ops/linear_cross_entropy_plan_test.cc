@@ -22,9 +22,10 @@ struct Case {
         name(args.reduction), args.z_loss, args.stats != nullptr);
     if (!args.options) return text + " reference";
     const auto& f = args.options->fields();
-    return text + fmt::format(" rows={} policy={} acc={} retain={} recompute={}",
+    return text + fmt::format(" rows={} policy={} acc={} retain={} recompute={} filter={}",
                               f.batch_chunk_size.value_or(0), f.acc_policy,
-                              f.acc_dtype ? name(*f.acc_dtype) : "-", f.allow_retain_graph, f.recompute);
+                              f.acc_dtype ? name(*f.acc_dtype) : "-", f.allow_retain_graph, f.recompute,
+                              f.gradient_filter);
   }
 };
 
@@ -58,6 +59,8 @@ void expect_exact(const Case& c, int& compared) {
   const auto peak = [&] { return memory_stats(device).peak_bytes - before; };
   CrossEntropyStats stats;
   if (args.stats) args.stats = &stats;
+  Generator numbers;
+  args.filter_numbers = &numbers;
   reset_peak(device);
   const Tensor loss = linear_cross_entropy(input, weight, target, args);
   EXPECT_EQ(peak(), path.forward.peak_bytes);
@@ -89,7 +92,7 @@ TEST(LinearCrossEntropyPlan, EqualsTheAllocatorToTheByte) {
     LinearCrossEntropyProblem& p = c.problem;
     p.N = pick64(1, 5, 16, 37);
     p.F = pick64(1, 8, 24);
-    p.C = pick64(1, 3, 50, 129);
+    p.C = pick64(1, 3, 50, 129, 1000);
     p.dtype = pick(DType::f64, DType::f32, DType::f16, DType::bf16);
     p.probabilities = random.below(4) == 0;
     p.bias = random.below(2) == 0;
@@ -109,6 +112,8 @@ TEST(LinearCrossEntropyPlan, EqualsTheAllocatorToTheByte) {
       if (random.below(2) == 0) f.acc_dtype = is_half(p.dtype) ? DType::f32 : p.dtype;
       f.allow_retain_graph = random.below(3) == 0;
       f.recompute = random.below(3) == 0;
+      f.gradient_filter = pick("none", "none", "threshold:0.01", "stochastic:0.2");
+      c.args.label_smoothing = pick(0.0, 0.1);
       c.args.options = Options(f);
     }
     expect_exact(c, compared);
