@@ -19,12 +19,13 @@ struct OpTime {
   std::string name;
   double forward_seconds = 0;
   double backward_seconds = 0;
-  int64_t calls = 0;           ///< forward, recorded on the tape or not
+  int64_t calls = 0;           ///< forward, recorded on the tape or not; none for views
   int64_t backward_calls = 0;  ///< of nodes that a gradient reached
 };
 
 /// While it lives, splits this thread's wall time among operations:
-///  - forward: an operation is charged with all that passed since the event before it, the end of another operation;
+///  - forward: an operation is charged with all that passed since the event before it, the end of another operation.
+///    Views take no time and are no event: an operation may make them on its way;
 ///  - backward: with its node's backward, the sums of its inputs' gradients, and what it frees. What its backward calls,
 ///    operations and another backward() included, is part of it and not charged again;
 ///  - the sums into the leaves' gradients have the name "accumulate_gradient".
@@ -40,8 +41,11 @@ class OpTimer {
   /// By name, in the order of their first events.
   const std::vector<OpTime>& times() const { return times_; }
 
+  /// Whether this thread has a timer.
+  static bool observing() { return current_ != nullptr; }
+
   /// Charges `name` with what passed since the last event, as one forward call: for work that is no operation.
-  /// Does nothing on a thread without a timer. record() calls it for every operation.
+  /// Does nothing on a thread without a timer. record() calls it for every operation that is no view.
   static void charge(const char* name) {
     if (current_) current_->end_forward(name);
   }

@@ -113,11 +113,16 @@ static bool any_wants_gradient(std::span<const Tensor> inputs) {
   return grad_mode && std::any_of(inputs.begin(), inputs.end(), wants);
 }
 
+static bool is_view(const Tensor& output, std::span<const Tensor> inputs) {
+  const auto shares = [&](const Tensor& x) { return x.defined() && x.storage() == output.storage(); };
+  return std::any_of(inputs.begin(), inputs.end(), shares);
+}
+
 bool will_record(std::initializer_list<Tensor> inputs) { return any_wants_gradient(inputs); }
 
 Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std::span<const Tensor> saved,
               BackwardFunction backward, const char* once) {
-  OpTimer::charge(op);
+  if (OpTimer::observing() && !is_view(output, inputs)) OpTimer::charge(op);
   const bool wanted = any_wants_gradient(inputs);
   if (!wanted && !anomaly_mode) return output;
   auto node = std::make_shared<Node>(op, inputs, output, saved, std::move(backward), once);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tapehead/core/tape.h"
+#include "tapehead/core/view.h"
 
 namespace tapehead {
 namespace {
@@ -54,6 +55,16 @@ TEST(OpTimer, CountsOperationsThatAreNotRecorded) {
   const NoGradGuard no_grad;
   copy("off", x);
   EXPECT_THAT(counts(timer), ElementsAre(Count{"constant", 1, 0}, Count{"off", 1, 0}));
+}
+
+TEST(OpTimer, ViewsAreNoEvents) {
+  const Tensor x = Tensor::full({2, 3}, 1, DType::f64).set_requires_grad();
+  const OpTimer timer;
+  const Tensor y = copy("a", transpose(x, 0, 1));
+  EXPECT_THAT(counts(timer), ElementsAre(Count{"a", 1, 0}));
+  backward(y, Tensor::full({3, 2}, 1, DType::f64));
+  EXPECT_THAT(counts(timer),
+              ElementsAre(Count{"a", 1, 1}, Count{"permute", 0, 1}, Count{"accumulate_gradient", 0, 1}));
 }
 
 TEST(OpTimer, SumsAreNoMoreThanWhatPassed) {
