@@ -1,5 +1,4 @@
-// tapehead bench: how fast things are, beside what their matrix products alone
-// would take.
+// tapehead bench: how fast things are, beside what their matrix products alone would take.
 #include "tapehead/tools/bench.h"
 
 #include <CLI/CLI.hpp>
