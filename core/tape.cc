@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "tapehead/core/op_timer.h"
+
 namespace tapehead {
 
 static thread_local bool grad_mode = true;
@@ -111,10 +113,16 @@ static bool any_wants_gradient(std::span<const Tensor> inputs) {
   return grad_mode && std::any_of(inputs.begin(), inputs.end(), wants);
 }
 
+static bool is_view(const Tensor& output, std::span<const Tensor> inputs) {
+  const auto shares = [&](const Tensor& x) { return x.defined() && x.storage() == output.storage(); };
+  return std::any_of(inputs.begin(), inputs.end(), shares);
+}
+
 bool will_record(std::initializer_list<Tensor> inputs) { return any_wants_gradient(inputs); }
 
 Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std::span<const Tensor> saved,
               BackwardFunction backward, const char* once) {
+  if (OpTimer::observing() && !is_view(output, inputs)) OpTimer::charge(op);
   const bool wanted = any_wants_gradient(inputs);
   if (!wanted && !anomaly_mode) return output;
   auto node = std::make_shared<Node>(op, inputs, output, saved, std::move(backward), once);
@@ -198,6 +206,7 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
                       "computed with grad mode off (gradients of gradients are not supported)",
                       output.shape());
   const NoGradGuard no_grad;
+  OpTimer::Backward timing;
   std::vector<std::shared_ptr<GradientSlot>> order = newest_first(output.slot());
   std::unordered_map<const GradientSlot*, Tensor> pending;
   pending[order[0].get()] = initial_gradient(output, std::move(gradient));
@@ -221,6 +230,7 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
     Node* node = slot->producer.get();
     if (!node) {
       accumulate_gradient("backward", *slot, std::move(total), slot->gradient, true);
+      timing.charge("accumulate_gradient");
       continue;
     }
     const bool reached = total.defined();
@@ -238,6 +248,7 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
       }
     }
     if (!retain_graph || (reached && node->once())) node->release();
+    if (reached) timing.charge(node->op());
   }
 }
 

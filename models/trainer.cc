@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "tapehead/core/memory.h"
+#include "tapehead/core/op_timer.h"
 #include "tapehead/core/stopwatch.h"
 #include "tapehead/core/view.h"
 #include "tapehead/models/checkpoint.h"
@@ -167,6 +168,7 @@ StepMetrics Trainer::step() {
   metrics.lr = schedule.at(metrics.step);
   const Batch batch = batches_.next();
   metrics.tokens = batch.target_tokens;
+  OpTimer::charge("batches");
 
   // Every micro-batch divides by the tokens of the whole batch, so that their gradients add up to the batch's own.
   LinearCrossEntropyArgs args = head_args(config_.head);
@@ -178,6 +180,7 @@ StepMetrics Trainer::step() {
                                   slice(batch.targets, 0, first, first + rows), args);
     }
     metrics.grad_norm = optimizer_.step(metrics.lr, config_.clip_norm);
+    OpTimer::charge("optimizer");
   } catch (...) {
     zero_grad(model_.parameters());
     throw;

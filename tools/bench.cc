@@ -1,27 +1,16 @@
-// tapehead bench: how fast the head is, beside what its matrix products alone would take.
-#include <fmt/format.h>
+// tapehead bench: how fast things are, beside what their matrix products alone would take.
+#include "tapehead/tools/bench.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <functional>
-#include <memory>
 
-#include "tapehead/core/memory.h"
+#include "tapehead/backends/backend.h"
 #include "tapehead/core/stopwatch.h"
-#include "tapehead/ops/linear_cross_entropy.h"
-#include "tapehead/ops/matmul.h"
+#include "tapehead/core/view.h"
 #include "tapehead/ops/random.h"
 #include "tapehead/tools/commands.h"
-#include "tapehead/tools/format.h"
-#include "tapehead/tools/head_arguments.h"
-#include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
-namespace {
-
-using json = nlohmann::ordered_json;
-
-// ---- Measuring
 
 double seconds_of(const std::function<void()>& work) {
   const Stopwatch stopwatch;
@@ -35,142 +24,25 @@ double median(std::vector<double> values) {
   return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-/// A product large enough for the full speed of the library behind it: the rate that others are measured against.
-class ReferenceProduct {
- public:
-  /// f16 has no library here, so f32 stands for it.
-  explicit ReferenceProduct(DType dtype) {
-    const DType of = dtype == DType::f16 ? DType::f32 : dtype;
-    Generator random{.seed = 1};
-    a_ = random_normal({kRows, kDepth}, 0, 1, random, of);
-    b_ = random_normal({kColumns, kDepth}, 0, 1, random, of);
-  }
-
-  double seconds() const {
-    return seconds_of([&] { linear(a_, b_); });
-  }
-  static double flops() { return 2.0 * kRows * kDepth * kColumns; }
-
- private:
-  static constexpr int64_t kRows = 1024, kDepth = 1024, kColumns = 8192;
-  Tensor a_, b_;
-};
-
-// ---- The head
-
-struct HeadBench {
-  std::string shape = "4096,768,50257", dtype = "f32";
-  HeadArguments head;
-  double ignored = 0;
-  int64_t repeats = 5;
-  bool as_json = false;
-};
-
-struct Sizes {
-  int64_t N, F, C;
-};
-
-Sizes parse_shape(const std::string& text) {
-  Sizes s{};
-  int end = 0;
-  const int read = std::sscanf(text.c_str(), "%ld,%ld,%ld%n", &s.N, &s.F, &s.C, &end);
-  check<ValueError>(read == 3 && end == std::ssize(text) && s.N >= 1 && s.F >= 1 && s.C >= 1,
-                    "--shape {}: it is N,F,C, rows, features and classes, as in 4096,768,50257", text);
-  return s;
-}
-
-void bench_head(const HeadBench& o) {
-  const auto [N, F, C] = parse_shape(o.shape);
-  const DType dtype = parse_dtype(o.dtype);
-  check<ValueError>(is_floating(dtype), "--dtype {}: it is f64, f32, f16 or bf16", o.dtype);
-  check<ValueError>(o.repeats >= 1, "--repeats {}: at least 1", o.repeats);
-  check<ValueError>(o.ignored >= 0 && o.ignored < 1, "--ignored {}: a share of the rows, in [0, 1)",
-                    o.ignored);
-  Generator filter_numbers;
-  const LinearCrossEntropyArgs args = o.head.args(filter_numbers);
-
+ReferenceProduct::ReferenceProduct(DType dtype) {
+  const DType of = dtype == DType::f16 ? DType::f32 : dtype;
   Generator random{.seed = 1};
-  Tensor input = random_normal({N, F}, 0, 1, random, dtype).set_requires_grad();
-  Tensor weight = random_normal({C, F}, 0, 0.02, random, dtype).set_requires_grad();
-  std::vector<int64_t> classes(static_cast<size_t>(N));
-  int64_t counted = 0;
-  for (int64_t& c : classes) {
-    const bool counts = random.uniform() >= o.ignored;
-    counted += counts;
-    c = counts ? static_cast<int64_t>(random.below(static_cast<uint64_t>(C)))
-               : args.ignore_index.value_or(-100);
-  }
-  const Tensor target = Tensor::from<int64_t>({N}, classes);
-  const ReferenceProduct product(dtype);
-
-  std::vector<double> forward, backward_, total, products;
-  int64_t peak = 0;
-  for (int64_t i = -1; i < o.repeats; ++i) {  // the first one warms up
-    input.set_grad({});
-    weight.set_grad({});
-    const double p = product.seconds();
-    reset_peak({});
-    const int64_t before = memory_stats({}).live_bytes;
-    Tensor loss;
-    const double f = seconds_of([&] { loss = linear_cross_entropy(input, weight, target, args); });
-    const double b = seconds_of([&] { backward(loss, Tensor::full(loss.shape(), 1, loss.dtype())); });
-    peak = memory_stats({}).peak_bytes - before;
-    if (i < 0) continue;
-    products.push_back(p);
-    forward.push_back(f);
-    backward_.push_back(b);
-    total.push_back(f + b);
-  }
-  const double rate = ReferenceProduct::flops() / median(products);
-  const double flops = 6.0 * static_cast<double>(counted) * static_cast<double>(F) * static_cast<double>(C);
-  const double share = flops / rate / median(total);
-  const int64_t rows = args.options ? args.options->resolve(N, F, C, dtype, {}).batch_chunk_size : N;
-
-  if (o.as_json) {
-    fmt::print("{}\n", json({{"forward_seconds", median(forward)},
-                             {"backward_seconds", median(backward_)},
-                             {"total_seconds", median(total)},
-                             {"peak_bytes", peak},
-                             {"roofline_share", share},
-                             {"product_flops_per_second", rate},
-                             {"rows_per_chunk", rows}})
-                           .dump());
-    return;
-  }
-  fmt::print("{} rows ({} count), {} features, {} classes, {}; {} rows a chunk; medians of {}\n",
-             format_count(N), format_count(counted), format_count(F), format_count(C), name(dtype),
-             format_count(rows), o.repeats);
-  fmt::print("  {:<34}{:>9.3f} s\n", "forward", median(forward));
-  fmt::print("  {:<34}{:>9.3f} s\n", "backward", median(backward_));
-  fmt::print("  {:<34}{:>9.3f} s\n", "together", median(total));
-  fmt::print("  {:<34}{:>9.3f} s at {:.0f} GFLOP/s\n", "the matrix products alone", flops / rate, rate / 1e9);
-  fmt::print("  {:<34}{:>9.2f}\n", "share of the time that they take", share);
-  fmt::print("  {:<34}{:>11}\n", "memory beyond the arguments", format_bytes(peak));
+  a_ = random_normal({kRows, kDepth}, 0, 1, random, of);
+  b_ = transpose(random_normal({kColumns, kDepth}, 0, 1, random, of), 0, 1);
+  y_ = Tensor({kRows, kColumns}, of);
 }
 
-}  // namespace
+double ReferenceProduct::seconds() {
+  return seconds_of([&] { backend(y_).matmul(1, a_, b_, 0, y_); });
+}
 
 void add_bench(CLI::App& program) {
   CLI::App* bench =
       program.add_subcommand("bench", "Measure speed, beside what the matrix products alone take");
   bench->require_subcommand(1);
-
-  CLI::App* head = bench->add_subcommand("head", "linear_cross_entropy, forward and backward");
-  const auto options = std::make_shared<HeadBench>();
-  options->head.chunking_method = "throughput";
-  head->add_option("--shape", options->shape, "rows, features and classes")
-      ->type_name("N,F,C")
-      ->capture_default_str();
-  head->add_option("--dtype", options->dtype, "f64, f32, f16 or bf16")->capture_default_str();
-  options->head.add_options(*head);
-  head->add_option("--ignored", options->ignored, "share of the rows that are ignored")
-      ->capture_default_str();
-  head->add_option("--repeats", options->repeats, "how often; medians are printed")->capture_default_str();
-  add_threads_option(*head);
-  head->add_flag("--json", options->as_json, "print one JSON object");
-  head->footer("Example:\n  tapehead bench head --shape 2048,256,8192 --dtype bf16 --chunking-method auto");
-  head->callback([=] { bench_head(*options); });
-  bench->footer("Example:\n  tapehead bench head --shape 2048,256,8192");
+  add_bench_head(*bench);
+  add_bench_train(*bench);
+  bench->footer("Example:\n  tapehead bench head --shape 2048,256,8192\n  tapehead bench train");
 }
 
 }  // namespace tapehead

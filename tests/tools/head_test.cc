@@ -1,4 +1,5 @@
-// `tapehead head` and `tapehead plan`, run as people run them.
+// `tapehead head`, `plan` and `bench`, run as people run them.
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tapehead/core/safetensors.h"
@@ -85,6 +86,48 @@ TEST_F(Head, BenchSaysWhatItMeasured) {
   EXPECT_EQ(result["peak_bytes"], plan["forward_peak_bytes"]);
   expect_error({"bench", "head", "--shape", "64,16"}, 2, "ValueError", "N,F,C");
   expect_error({"bench", "head", "--ignored", "1"}, 2, "ValueError", "--ignored 1");
+}
+
+TEST_F(Head, BenchTrainSaysWhereTheTimeGoes) {
+  const json result =
+      run_json({"bench", "train", "--n-layer", "1", "--n-head", "2", "--n-embd", "8", "--context", "6",
+                "--vocab-size", "20", "--batch-size", "3", "--repeats", "2", "--json"});
+  for (const char* key : {"step_seconds", "tokens_per_second", "floor_share", "product_flops_per_second",
+                          "peak_bytes", "allocations_per_step"}) {
+    ASSERT_TRUE(result[key].is_number()) << key;  // no number of JSON is infinite or NaN
+    EXPECT_GT(result[key].get<double>(), 0) << key;
+  }
+  // 18 rows of 8 features, 12 square matrices' worth of weights, 6 positions, 20 words; three times in a step.
+  const double flops = 3 * 2 * (18 * 8 * 12 * 8 + 18 * 6 * 8 + 18 * 8 * 20);
+  EXPECT_NEAR(result["floor_share"].get<double>() * result["step_seconds"].get<double>() *
+                  result["product_flops_per_second"].get<double>() / flops,
+              1, 1e-6);
+  const int64_t parameters = (20 + 6) * 8 + 12 * 8 * 8 + 13 * 8 + 2 * 8;
+  EXPECT_EQ(result["parameters"], parameters);
+  EXPECT_GE(result["peak_bytes"].get<int64_t>(),
+            4 * 4 * parameters);  // with gradients and two moments, in f32
+  std::map<std::string, json> ops;
+  double shares = 0;
+  for (const json& op : result["ops"]) {
+    ops[op["name"]] = op;
+    shares += op["share"].get<double>();
+    EXPECT_GE(op["forward_seconds"].get<double>(), 0) << op;
+    EXPECT_GE(op["backward_seconds"].get<double>(), 0) << op;
+  }
+  EXPECT_NEAR(shares, 1, 1e-6);
+  EXPECT_EQ(ops["linear"]["calls"],
+            4);  // the products of one block alone: not the one that they are held against
+  EXPECT_EQ(ops["linear"]["backward_calls"], 4);
+  for (const char* name : {"batches", "linear_cross_entropy", "optimizer", "other"})
+    EXPECT_EQ(ops[name]["calls"], 1);
+
+  const Result table = run({"bench", "train", "--n-layer", "1", "--n-embd", "8", "--context", "6",
+                            "--vocab-size", "20", "--batch-size", "3", "--repeats", "1"});
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_NE(table.out.find("\n  linear_cross_entropy "), std::string::npos) << table.out;
+  expect_error({"bench", "train", "--preset", "gpt3"}, 2, "ValueError", "--preset gpt3: it is quickstart or");
+  expect_error({"bench", "train", "--repeats", "0"}, 2, "ValueError", "--repeats 0");
+  expect_error({"bench", "train", "--n-head", "3"}, 2, "ValueError", "multiple of n_head");
 }
 
 TEST_F(Head, SaysWhenOptionsWereIgnored) {

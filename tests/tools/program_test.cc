@@ -167,7 +167,8 @@ TEST_F(Program, ExplainsItself) {
                                       {"head"},
                                       {"plan"},
                                       {"bench"},
-                                      {"bench", "head"}};
+                                      {"bench", "head"},
+                                      {"bench", "train"}};
   for (const Args& command : commands) {
     const Result help = run(command + Args{"--help"});
     EXPECT_EQ(help.status, 0);

@@ -1,12 +1,14 @@
-"""Writes docs/performance.md: the head's time beside PyTorch's, measured in turn in one run.
+"""Writes docs/performance.md: the head and whole training steps beside PyTorch's, measured in turn in one run.
 
     python3 -m venv VENV && VENV/bin/pip install 'torch==2.15.*' numpy
     bazel build //tools:tapehead
-    VENV/bin/python tools/bench/compare_pytorch.py [--shapes 4096,768,50257 2048,256,8192] [--dtypes f32 bf16]
+    VENV/bin/python tools/bench/compare_pytorch.py [--only heads] [--shapes 4096,768,50257 2048,256,8192] [--dtypes f32 bf16]
+    VENV/bin/python tools/bench/compare_pytorch.py --only training [--models gpt2-124m 'quickstart --n-layer 2']
 
-Ours runs as `tapehead bench head` with its default options. PyTorch runs three ways: eager cross_entropy(linear), the same
-compiled, and its own chunked linear_cross_entropy with default options. All get two threads unless --threads says otherwise.
-Ratios of one run mean more than its seconds.
+Ours runs as `tapehead bench head` and `tapehead bench train` with their default options. PyTorch computes the head three ways: eager
+cross_entropy(linear), the same compiled, and its own chunked linear_cross_entropy with default options; a training step two ways, eager and
+compiled, with cross_entropy on the whole logits. All get two threads unless --threads says otherwise. Ratios of one run mean more than its
+seconds. What was measured is kept in docs/performance.json, so that a part can be measured again without the other.
 """
 
 import argparse
@@ -20,11 +22,28 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.nn import LinearCrossEntropyOptions
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+RESULTS, PAGE = ROOT / "docs/performance.json", ROOT / "docs/performance.md"
 SHAPES = ("4096,768,50257", "2048,256,8192", "1024,2048,32000", "512,768,50257", "8192,128,50257", "2048,2304,256000")
+MODELS = ("gpt2-124m", "quickstart")
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
+
+def run_ours(o, bench, *options):
+    """One measurement, after the program's own warm-up, in a process of its own."""
+    command = [o.program, "bench", bench, *options, "--repeats", 1, "--threads", o.threads, "--json"]
+    return json.loads(subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE).stdout)
+
+
+def medians(measured):
+    """Lists of numbers, by name -> their medians."""
+    return {name: statistics.median(values) for name, values in measured.items()}
+
+
+# ---- The head
 
 
 def eager(x, w, t):
@@ -35,7 +54,7 @@ def chunked(x, w, t):
     return F.linear_cross_entropy(x, w, t, options=LinearCrossEntropyOptions())
 
 
-class PyTorch:
+class Head:
     """The ways in which PyTorch computes one head, each ready to be timed."""
 
     def __init__(self, shape, dtype):
@@ -55,72 +74,218 @@ class PyTorch:
         return time.perf_counter() - start
 
 
-def run_ours(program, shape, dtype, threads):
-    command = [program, "bench", "head", "--shape", shape, "--dtype", dtype, "--repeats", "1", "--threads", threads, "--json"]
-    return json.loads(subprocess.run(list(map(str, command)), check=True, capture_output=True).stdout)
-
-
-def compare(program, shape, dtype, repeats, threads):
-    pytorch = PyTorch(shape, DTYPES[dtype])
-    times = {"ours": [], **{way: [] for way in pytorch.ways}}
-    shares = []
-    for _ in range(repeats):
-        ours = run_ours(program, shape, dtype, threads)
-        times["ours"].append(ours["total_seconds"])
-        shares.append(ours["roofline_share"])
+def compare_heads(o, shape, dtype):
+    pytorch = Head(shape, DTYPES[dtype])
+    measured = {name: [] for name in ("ours", "share", *pytorch.ways)}
+    for _ in range(o.repeats):
+        ours = run_ours(o, "head", "--shape", shape, "--dtype", dtype)
+        measured["ours"].append(ours["total_seconds"])
+        measured["share"].append(ours["roofline_share"])
         for way in pytorch.ways:
-            times[way].append(pytorch.seconds(way))
-    return {way: statistics.median(values) for way, values in times.items()} | {
-        "share": statistics.median(shares), "rows": ours["rows_per_chunk"], "peak": ours["peak_bytes"]}
+            measured[way].append(pytorch.seconds(way))
+    return {"shape": shape, "dtype": dtype, "mib": round(ours["peak_bytes"] / 2**20)} | rounded(medians(measured))
 
 
-def processor():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":")[1].strip()
-    return platform.processor()
+# ---- A training step
 
 
-def report(results, threads, repeats):
-    lines = [f"| N, F, C | T | ours | roofline share | memory | eager | compiled | chunked | best of PyTorch's / ours |",
-             "|---|---|---|---|---|---|---|---|---|"]
-    for (shape, dtype), r in results.items():
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention_in, self.attention_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp_in, self.mlp_out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        B, T, width = x.shape
+        q, k, v = (part.view(B, T, self.heads, -1).transpose(1, 2) for part in self.attention_in(self.ln_1(x)).chunk(3, dim=-1))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attention_out(attended.transpose(1, 2).reshape(B, T, width))
+        return x + self.mlp_out(F.gelu(self.mlp_in(self.ln_2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    """The model of models/gpt.h, in the sizes that `bench train --json` names; its forward is the loss on the whole logits."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        width = sizes["n_embd"]
+        self.tokens, self.positions = nn.Embedding(sizes["vocab_size"], width), nn.Embedding(sizes["context"], width)
+        self.blocks = nn.ModuleList(Block(width, sizes["n_head"]) for _ in range(sizes["n_layer"]))
+        self.ln_f = nn.LayerNorm(width)
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, ids, targets):
+        x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.ln_f(x), self.tokens.weight)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class Training:
+    """The ways in which PyTorch makes a training step, each ready to be timed. They share the model and the optimiser."""
+
+    def __init__(self, sizes):
+        self.model = GPT2(sizes)
+        assert sum(p.numel() for p in self.model.parameters()) == sizes["parameters"]
+        shape = sizes["batch_size"], sizes["context"]
+        self.ids, self.targets = torch.randint(sizes["vocab_size"], shape), torch.randint(sizes["vocab_size"], shape)
+        torch._dynamo.reset()
+        self.ways = {"eager": self.model, "compiled": torch.compile(self.model)}
+        self.optimizer = self.fastest_optimizer()
+        for way in self.ways:
+            self.seconds(way)  # warms up, and compiles
+
+    def fastest_optimizer(self):
+        """AdamW by PyTorch's fused kernel or by operations on lists, whichever is faster here."""
+        parameters = list(self.model.parameters())
+        groups = [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.1},
+                  {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0}]
+        self.model(self.ids, self.targets).backward()
+        timed = {}
+        for kind in ("fused", "foreach"):
+            optimizer = torch.optim.AdamW([dict(group) for group in groups], lr=1e-4, betas=(0.9, 0.95), **{kind: True})
+            optimizer.step()  # makes its moments
+            start = time.perf_counter()
+            optimizer.step()
+            timed[time.perf_counter() - start] = optimizer
+        return timed[min(timed)]
+
+    def step(self, way):
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.ways[way](self.ids, self.targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return loss.item()  # ours reports it, too
+
+    def seconds(self, way):
+        self.step(way)  # what ran in between has taken the caches
+        start = time.perf_counter()
+        self.step(way)
+        return time.perf_counter() - start
+
+
+def compare_training(o, model):
+    preset, *sizes = model.split()
+    ours = run_ours(o, "train", "--preset", preset, *sizes)  # the first tells the sizes
+    pytorch = Training(ours)
+    measured = {name: [] for name in ("ours", "tokens_per_second", "share", *pytorch.ways)}
+    for _ in range(o.repeats):
+        ours = run_ours(o, "train", "--preset", preset, *sizes)
+        measured["ours"].append(ours["step_seconds"])
+        measured["tokens_per_second"].append(ours["tokens_per_second"])
+        measured["share"].append(ours["floor_share"])
+        for way in pytorch.ways:
+            measured[way].append(pytorch.seconds(way))
+    names = ("n_layer", "n_embd", "vocab_size", "batch_size", "context")
+    return {"model": model} | {name: ours[name] for name in names} | rounded(medians(measured))
+
+
+# ---- The page
+
+
+def rounded(numbers):
+    return {name: float(f"{value:.4g}") for name, value in numbers.items()}
+
+
+def circumstances(o):
+    cpu = Path("/proc/cpuinfo").read_text()
+    names = [line.split(":")[1].strip() for line in cpu.splitlines() if line.startswith("model name")]
+    arithmetic = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {name}" in cpu]
+    return {"processor": f"{(names or [platform.processor()])[0]} with {', '.join(arithmetic)}", "threads": o.threads,
+            "repeats": o.repeats, "torch": torch.__version__.split("+")[0]}
+
+
+def table(columns, rows):
+    return "\n".join("| " + " | ".join(row) + " |" for row in [columns, ["---"] * len(columns), *rows])
+
+
+def measured_on(part):
+    return (f"Measured on {part['processor']}; {part['threads']} threads, medians of {part['repeats']} runs, all ways in turn, "
+            f"PyTorch {part['torch']}.")
+
+
+def heads_section(part):
+    rows = []
+    for r in part["rows"]:
         best = min(r[way] for way in ("eager", "compiled", "chunked"))
-        lines.append(f"| {shape.replace(',', ', ')} | {dtype} | {r['ours']:.3f} s | {r['share']:.2f} | {r['peak'] / 2**20:.0f} MiB | "
-                     f"{r['eager']:.3f} s | {r['compiled']:.3f} s | {r['chunked']:.3f} s | {best / r['ours']:.2f} |")
-    flags = Path("/proc/cpuinfo").read_text()
-    arithmetic = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {name}" in flags]
-    return f"""# How fast linear_cross_entropy is
+        rows.append([r["shape"].replace(",", ", "), r["dtype"], f"{r['ours']:.3f} s", f"{r['share']:.2f}", f"{r['mib']} MiB",
+                     *(f"{r[way]:.3f} s" for way in ("eager", "compiled", "chunked")), f"{best / r['ours']:.2f}"])
+    columns = ["N, F, C", "T", "ours", "roofline share", "memory", "eager", "compiled", "chunked", "best of PyTorch's / ours"]
+    return f"""## linear_cross_entropy
 
-Written by `tools/bench/compare_pytorch.py` on {processor()} with {', '.join(arithmetic)}; {threads} threads, medians of {repeats} runs, all
-ways in turn. Forward and backward together, mean over random targets, gradients of input and weight; `tapehead bench head`
-with its default options against PyTorch {torch.__version__.split('+')[0]}.
+{measured_on(part)}
+Forward and backward together, mean over random targets, gradients of input and weight; `tapehead bench head` with its default options.
 
 The roofline share is the time that the three matrix products alone would take, at the rate that the best library here reaches on a
-large product in the same run (OpenBLAS; for bf16 oneDNN where the processor multiplies it faster), divided by the op's time. Memory is what the op allocates beside
-its arguments, gradients included.
+large product in the same run (OpenBLAS; for bf16 oneDNN where the processor multiplies it faster), divided by the op's time. Memory is what
+the op allocates beside its arguments, gradients included.
 
-{chr(10).join(lines)}
+{table(columns, rows)}
 """
+
+
+def training_section(part):
+    rows = []
+    for r in part["rows"]:
+        sizes = (f"{r['model']}: {r['n_layer']} layers, {r['n_embd']} wide, {r['vocab_size']} words, "
+                 f"{r['batch_size']} × {r['context']} tokens")
+        rows.append([sizes, f"{r['ours']:.3f} s", f"{r['tokens_per_second']:.0f}", f"{r['share']:.2f}", f"{r['eager']:.3f} s",
+                     f"{r['compiled']:.3f} s", f"{r['eager'] / r['ours']:.2f}", f"{r['compiled'] / r['ours']:.2f}"])
+    columns = ["GPT-2 in f32", "ours", "tokens/s", "floor share", "eager", "compiled", "eager / ours", "compiled / ours"]
+    return f"""## A training step
+
+{measured_on(part)}
+Forward, backward, clipping of the gradient and AdamW (PyTorch's fused or its foreach, whichever was faster); `tapehead bench train` with its
+default options, without dropout, beside the same model whose loss PyTorch computes from the whole logits.
+
+The floor share is the time that the step's matrix products alone would take at the rate that OpenBLAS reaches on a large product in
+the same run, divided by the step's time.
+
+{table(columns, rows)}
+"""
+
+
+def write_page(results):
+    sections = {"heads": heads_section, "training": training_section}
+    parts = [section(results[name]) for name, section in sections.items() if name in results]
+    PAGE.write_text("\n".join(["# How fast it is\n\nWritten by `tools/bench/compare_pytorch.py`.\n", *parts]))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=ROOT / "bazel-bin/tools/tapehead", help="the program to measure")
-    parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="N,F,C")
-    parser.add_argument("--dtypes", nargs="+", default=("f32", "bf16"), choices=DTYPES)
+    parser.add_argument("--only", choices=("heads", "training"), help="measure one part, and keep the other's results")
+    parser.add_argument("--page-only", action="store_true", help="measure nothing; write the page from docs/performance.json")
+    parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="N,F,C", help="of the heads")
+    parser.add_argument("--dtypes", nargs="+", default=("f32", "bf16"), choices=DTYPES, help="of the heads")
+    parser.add_argument("--models", nargs="+", default=MODELS, metavar="PRESET",
+                        help="to train: a preset of `bench train`, with options of it in the same word")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     o = parser.parse_args()
     torch.set_num_threads(o.threads)
-    results = {}
-    for shape in o.shapes:
-        for dtype in o.dtypes:
-            results[shape, dtype] = compare(o.program, shape, dtype, o.repeats, o.threads)
-            print(shape, dtype, results[shape, dtype], file=sys.stderr)
-    path = ROOT / "docs/performance.md"
-    path.write_text(report(results, o.threads, o.repeats))
-    print(f"written to {path}")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+    def measure(part, compare, cases):
+        if o.page_only or o.only not in (None, part):
+            return
+        rows = []
+        for case in cases:
+            rows.append(compare(o, *case))
+            print(rows[-1], file=sys.stderr)
+        results[part] = circumstances(o) | {"rows": rows}
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+    measure("heads", compare_heads, [(shape, dtype) for shape in o.shapes for dtype in o.dtypes])
+    measure("training", compare_training, [(model,) for model in o.models])
+    write_page(results)
+    print(f"written to {PAGE}")
 
 
 main()

@@ -1,0 +1,219 @@
+// tapehead bench train: how fast a training step is, beside what its matrix products alone would take, and where its
+// time goes.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+
+#include "tapehead/core/memory.h"
+#include "tapehead/core/op_timer.h"
+#include "tapehead/models/trainer.h"
+#include "tapehead/tools/bench.h"
+#include "tapehead/tools/format.h"
+#include "tapehead/tools/threads_option.h"
+
+namespace tapehead {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr int64_t kWarmUp = 2;  // steps: the first makes what later ones find made
+
+struct TrainBench {
+  std::string preset = "quickstart";
+  std::optional<int64_t> n_layer, n_head, n_embd, context, vocab_size, batch_size;  // instead of the preset's
+  int64_t repeats = 5;
+  bool as_json = false;
+};
+
+/// What the options ask for. Throws ValueError for a preset that there is none of.
+TrainConfig config_of(const TrainBench& o) {
+  TrainConfig config;  // the defaults are quickstart's
+  if (o.preset == "gpt2-124m") {
+    config.model = {.vocab_size = 50257, .n_layer = 12, .n_head = 12, .n_embd = 768, .n_positions = 64};
+    config.batch_size = 4;
+  } else {
+    check<ValueError>(o.preset == "quickstart", "--preset {}: it is quickstart or gpt2-124m", o.preset);
+  }
+  config.model.n_layer = o.n_layer.value_or(config.model.n_layer);
+  config.model.n_head = o.n_head.value_or(config.model.n_head);
+  config.model.n_embd = o.n_embd.value_or(config.model.n_embd);
+  config.model.n_positions = o.context.value_or(config.model.n_positions);
+  config.model.vocab_size = o.vocab_size.value_or(config.model.vocab_size);
+  config.batch_size = o.batch_size.value_or(config.batch_size);
+  config.steps = kWarmUp + o.repeats;
+  config.validate();
+  return config;
+}
+
+/// Floating-point operations of the matrix products of one step. Backward multiplies twice for each product of forward:
+/// for both factors' gradients. Of attention's T×T products, q·kᵀ and the weights' with v, the causal half counts.
+double product_flops(const TrainConfig& config) {
+  const GPTConfig& model = config.model;
+  const double T = static_cast<double>(model.n_positions), N = static_cast<double>(config.batch_size) * T,
+               F = static_cast<double>(model.n_embd), C = static_cast<double>(model.vocab_size);
+  const double projections = 2 * N * F * (3 * F + F + 4 * F + 4 * F), attention = 2 * (2 * N * T * F) / 2,
+               head = 2 * N * F * C;
+  return 3 * (static_cast<double>(model.n_layer) * (projections + attention) + head);
+}
+
+/// Random tokens for `steps` batches. Their file is gone when this returns; the mapping keeps what it held.
+TokenFile random_tokens(const TrainConfig& config) {
+  Generator random{.seed = 1};
+  std::vector<int32_t> tokens(
+      static_cast<size_t>(config.batch_size * config.model.n_positions * config.steps + 1));
+  for (int32_t& token : tokens) {
+    token = static_cast<int32_t>(random.below(static_cast<uint64_t>(config.model.vocab_size)));
+  }
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / fmt::format("tapehead-bench-{}.tokens", ::getpid());
+  TokenFile::write(path, tokens, config.model.vocab_size);
+  TokenFile file = TokenFile::open(path);
+  std::filesystem::remove(path);
+  return file;
+}
+
+struct Measured {
+  std::vector<double> steps, products;  // seconds
+  std::vector<OpTime> ops;  // of all steps together; "other" is what no operation was charged with
+  int64_t peak_bytes = 0;   // the trainer's: parameters, gradients, moments, and a step's own
+  int64_t allocations = 0;  // the most in one step
+};
+
+Measured measure(Trainer& trainer, ReferenceProduct& product, int64_t repeats, int64_t bytes_before) {
+  for (int64_t i = 0; i < kWarmUp; ++i) trainer.step();
+  product.seconds();
+  Measured m;
+  const OpTimer timer;
+  for (int64_t i = 0; i < repeats; ++i) {
+    {
+      const OpTimer aside;  // the product is no part of the step
+      m.products.push_back(product.seconds());
+    }
+    reset_peak({});
+    const int64_t made = memory_stats({}).allocations;
+    m.steps.push_back(seconds_of([&] { trainer.step(); }));
+    m.allocations = std::max(m.allocations, memory_stats({}).allocations - made);
+    m.peak_bytes = std::max(m.peak_bytes, memory_stats({}).peak_bytes - bytes_before);
+  }
+  m.ops = timer.times();
+  const auto seconds = [](const OpTime& op) { return op.forward_seconds + op.backward_seconds; };
+  double rest = std::accumulate(m.steps.begin(), m.steps.end(), 0.0);
+  for (const OpTime& op : m.ops) rest -= seconds(op);
+  m.ops.push_back({.name = "other", .forward_seconds = std::max(rest, 0.0), .calls = repeats});
+  std::ranges::sort(m.ops, std::greater(), seconds);
+  return m;
+}
+
+void print_table(const Measured& m) {
+  const double all = std::accumulate(m.steps.begin(), m.steps.end(), 0.0),
+               repeats = static_cast<double>(m.steps.size());
+  fmt::print("\n  {:<24}{:>8}{:>14}{:>14}{:>9}\n", "in a step, on average", "calls", "forward", "backward",
+             "share");
+  for (const OpTime& op : m.ops) {
+    fmt::print("  {:<24}{:>8.0f}{:>11.3f} ms{:>11.3f} ms{:>7.1f} %\n", op.name,
+               static_cast<double>(std::max(op.calls, op.backward_calls)) / repeats,
+               1e3 * op.forward_seconds / repeats, 1e3 * op.backward_seconds / repeats,
+               100 * (op.forward_seconds + op.backward_seconds) / all);
+  }
+}
+
+json json_of(const Measured& m) {
+  const double all = std::accumulate(m.steps.begin(), m.steps.end(), 0.0),
+               repeats = static_cast<double>(m.steps.size());
+  json ops = json::array();
+  for (const OpTime& op : m.ops) {
+    ops.push_back({{"name", op.name},
+                   {"calls", static_cast<double>(op.calls) / repeats},
+                   {"backward_calls", static_cast<double>(op.backward_calls) / repeats},
+                   {"forward_seconds", op.forward_seconds / repeats},
+                   {"backward_seconds", op.backward_seconds / repeats},
+                   {"share", (op.forward_seconds + op.backward_seconds) / all}});
+  }
+  return ops;
+}
+
+void bench_train(const TrainBench& o) {
+  check<ValueError>(o.repeats >= 1, "--repeats {}: at least 1", o.repeats);
+  const TrainConfig config = config_of(o);
+  const GPTConfig& model = config.model;
+  ReferenceProduct product(DType::f32);
+  const int64_t before = memory_stats({}).live_bytes;
+  Trainer trainer(config, random_tokens(config));
+  const Measured m = measure(trainer, product, o.repeats, before);
+
+  const int64_t tokens = config.batch_size * model.n_positions;
+  const double step = median(m.steps), rate = ReferenceProduct::flops() / median(m.products),
+               floor = product_flops(config) / rate;
+  if (o.as_json) {
+    fmt::print("{}\n", json({{"n_layer", model.n_layer},
+                             {"n_head", model.n_head},
+                             {"n_embd", model.n_embd},
+                             {"context", model.n_positions},
+                             {"vocab_size", model.vocab_size},
+                             {"batch_size", config.batch_size},
+                             {"parameters", trainer.model().parameter_count()},
+                             {"step_seconds", step},
+                             {"tokens_per_second", static_cast<double>(tokens) / step},
+                             {"floor_share", floor / step},
+                             {"product_flops_per_second", rate},
+                             {"peak_bytes", m.peak_bytes},
+                             {"allocations_per_step", m.allocations},
+                             {"ops", json_of(m)}})
+                           .dump());
+    return;
+  }
+  fmt::print(
+      "{} layers, {} heads, width {}, vocabulary {}: {} parameters; {} x {} tokens a step; medians of {}\n",
+      model.n_layer, model.n_head, model.n_embd, format_count(model.vocab_size),
+      format_count(trainer.model().parameter_count()), config.batch_size, model.n_positions, o.repeats);
+  fmt::print("  {:<34}{:>9.3f} s\n", "a step", step);
+  fmt::print("  {:<34}{:>9}\n", "tokens a second",
+             format_count(std::llround(static_cast<double>(tokens) / step)));
+  fmt::print("  {:<34}{:>9.3f} s at {:.0f} GFLOP/s\n", "the matrix products alone", floor, rate / 1e9);
+  fmt::print("  {:<34}{:>9.2f}\n", "share of the time that they take", floor / step);
+  fmt::print("  {:<34}{:>11}\n", "memory at its peak", format_bytes(m.peak_bytes));
+  fmt::print("  {:<34}{:>9}\n", "allocations in a step", format_count(m.allocations));
+  print_table(m);
+}
+
+}  // namespace
+
+void add_bench_train(CLI::App& bench) {
+  CLI::App* train =
+      bench.add_subcommand("train", "A training step of a GPT: forward, backward and optimizer");
+  const auto options = std::make_shared<TrainBench>();
+  train
+      ->add_option(
+          "--preset", options->preset,
+          "quickstart, the model that `train` makes by default, or gpt2-124m: GPT-2's smallest on 4 x 64 "
+          "tokens. What follows replaces a number of it")
+      ->capture_default_str();
+  train->add_option("--n-layer", options->n_layer, "transformer blocks");
+  train->add_option("--n-head", options->n_head, "attention heads in a block");
+  train->add_option("--n-embd", options->n_embd, "width");
+  train->add_option("--context", options->context, "tokens that the model sees at once");
+  train->add_option("--vocab-size", options->vocab_size, "words in the head");
+  train->add_option("--batch-size", options->batch_size, "contexts in a step");
+  train->add_option("--repeats", options->repeats, "how often; medians are printed")->capture_default_str();
+  add_threads_option(*train);
+  train->add_flag("--json", options->as_json, "print one JSON object");
+  train->footer(
+      "The share counts the products with weights, the head's, and half of attention's, three times for "
+      "forward\n"
+      "and backward, at the rate that one large product reaches in the same run. linear_cross_entropy "
+      "stands\n"
+      "under forward: it makes its gradients there.\n\n"
+      "Example:\n  tapehead bench train --preset gpt2-124m --n-layer 6");
+  train->callback([=] { bench_train(*options); });
+}
+
+}  // namespace tapehead
