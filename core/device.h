@@ -33,6 +33,8 @@ class DeviceRuntime {
   /// At least `bytes` (> 0) of memory, aligned to 64. Throws SystemError that states the bytes.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void deallocate(void* memory, int64_t bytes) noexcept = 0;
+  /// How often allocate() had to ask the system, because nothing that was freed before fitted.
+  virtual int64_t system_allocations() const = 0;
   virtual void copy_from_host(void* to, const void* from, int64_t bytes) = 0;
   virtual void copy_to_host(void* to, const void* from, int64_t bytes) = 0;
 

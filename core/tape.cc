@@ -83,12 +83,12 @@ Node::~Node() {
   doomed = nullptr;
 }
 
-Gradients Node::backward(Tensor gradient) const {
+Gradients Node::backward(Tensor gradient, std::span<Tensor* const> sums) const {
   check<RuntimeError>(!released(),
                       "[{}] backward a second time, but the first freed what this operation held: {}", op_,
                       once_ ? once_ : "pass retain_graph = true to the first, or run forward again");
   const MemoryScope scope(scope_);
-  Gradients gradients = backward_(Upstream(*this, std::move(gradient)));
+  Gradients gradients = backward_(Upstream(*this, std::move(gradient), sums));
   check<RuntimeError>(gradients.size() == inputs_.size(), "[{}] backward gave {} gradients for {} inputs",
                       op_, gradients.size(), inputs_.size());
   return gradients;
@@ -235,10 +235,16 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
     }
     const bool reached = total.defined();
     if (reached) {
-      Gradients gradients = node->backward(std::move(total));
+      std::vector<Tensor*> sums(node->inputs().size(), nullptr);
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const auto sum = pending.find(node->inputs()[i].get());
+        if (sum != pending.end() && sum->second.is_exclusive() && sum->second.is_contiguous())
+          sums[i] = &sum->second;
+      }
+      Gradients gradients = node->backward(std::move(total), sums);
       for (size_t i = 0; i < gradients.size(); ++i) {
         if (!node->inputs()[i]) continue;
-        if (has_anomaly(gradients[i])) {
+        if (has_anomaly(gradients[i].defined() || !sums[i] ? gradients[i] : *sums[i])) {
           fail<RuntimeError>(
               "[{}] backward made a NaN or an infinity: gradient of input {} among inputs of {}", node->op(),
               i, node->describe_inputs());

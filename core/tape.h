@@ -57,7 +57,8 @@ class Node;
 /// What a node's backward is handed.
 class Upstream {
  public:
-  Upstream(const Node& node, Tensor gradient) : grad(std::move(gradient)), node_(node) {}
+  Upstream(const Node& node, Tensor gradient, std::span<Tensor* const> sums)
+      : grad(std::move(gradient)), node_(node), sums_(sums) {}
 
   /// The gradient of the output: of its shape and dtype, any strides.
   Tensor grad;
@@ -66,9 +67,13 @@ class Upstream {
   bool needs(size_t i) const;
   /// The i-th saved tensor. Throws RuntimeError if it was changed in place since.
   Tensor saved(size_t i) const;
+  /// What input i got so far from other operations of this backward, dense and nobody else's, or null. An operation whose
+  /// gradient is 0 nearly everywhere may add it there, and give back none.
+  Tensor* sum_so_far(size_t i) const { return sums_[i]; }
 
  private:
   const Node& node_;
+  std::span<Tensor* const> sums_;
 };
 
 using BackwardFunction = std::function<Gradients(const Upstream&)>;
@@ -86,8 +91,8 @@ class Node {
   int64_t sequence() const { return sequence_; }
   /// The slots that the inputs' gradients go to; null where an input needs none.
   const std::vector<std::shared_ptr<GradientSlot>>& inputs() const { return inputs_; }
-  /// The gradients of the inputs. Throws RuntimeError once released.
-  Gradients backward(Tensor gradient) const;
+  /// The gradients of the inputs; `sums`: Upstream::sum_so_far of each. Throws RuntimeError once released.
+  Gradients backward(Tensor gradient, std::span<Tensor* const> sums) const;
   /// Frees what was saved, and the edges: this node has been used.
   void release();
   bool released() const { return !backward_; }

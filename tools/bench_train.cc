@@ -85,7 +85,7 @@ struct Measured {
   std::vector<double> steps, products;  // seconds
   std::vector<OpTime> ops;  // of all steps together; "other" is what no operation was charged with
   int64_t peak_bytes = 0;   // the trainer's: parameters, gradients, moments, and a step's own
-  int64_t allocations = 0;  // the most in one step
+  int64_t allocations = 0, system_allocations = 0;  // the most in one step
 };
 
 Measured measure(Trainer& trainer, ReferenceProduct& product, int64_t repeats, int64_t bytes_before) {
@@ -99,9 +99,10 @@ Measured measure(Trainer& trainer, ReferenceProduct& product, int64_t repeats, i
       m.products.push_back(product.seconds());
     }
     reset_peak({});
-    const int64_t made = memory_stats({}).allocations;
+    const int64_t made = memory_stats({}).allocations, asked = device_runtime({}).system_allocations();
     m.steps.push_back(seconds_of([&] { trainer.step(); }));
     m.allocations = std::max(m.allocations, memory_stats({}).allocations - made);
+    m.system_allocations = std::max(m.system_allocations, device_runtime({}).system_allocations() - asked);
     m.peak_bytes = std::max(m.peak_bytes, memory_stats({}).peak_bytes - bytes_before);
   }
   m.ops = timer.times();
@@ -167,6 +168,7 @@ void bench_train(const TrainBench& o) {
                              {"product_flops_per_second", rate},
                              {"peak_bytes", m.peak_bytes},
                              {"allocations_per_step", m.allocations},
+                             {"system_allocations_per_step", m.system_allocations},
                              {"ops", json_of(m)}})
                            .dump());
     return;
@@ -181,7 +183,8 @@ void bench_train(const TrainBench& o) {
   fmt::print("  {:<34}{:>9.3f} s at {:.0f} GFLOP/s\n", "the matrix products alone", floor, rate / 1e9);
   fmt::print("  {:<34}{:>9.2f}\n", "share of the time that they take", floor / step);
   fmt::print("  {:<34}{:>11}\n", "memory at its peak", format_bytes(m.peak_bytes));
-  fmt::print("  {:<34}{:>9}\n", "allocations in a step", format_count(m.allocations));
+  fmt::print("  {:<34}{:>9}, {} of them from the system\n", "tensors made in a step",
+             format_count(m.allocations), format_count(m.system_allocations));
   print_table(m);
 }
 

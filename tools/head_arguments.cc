@@ -64,8 +64,7 @@ LinearCrossEntropyArgs HeadArguments::args() const {
   if (!loss_dtype.empty()) args.loss_dtype = parse_dtype(loss_dtype);
   if (reference) {
     check<ValueError>(acc_policy == "auto" && acc_dtype.empty() && chunking_method == "auto" &&
-                          !batch_chunk_size && !allow_retain_graph && !recompute &&
-                          gradient_filter == "none",
+                          !batch_chunk_size && !allow_retain_graph && !recompute && gradient_filter == "none",
                       "--reference holds the whole logits: it takes no option of chunks");
     return args;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tapehead/backends/backend.h"
+#include "tapehead/backends/cpu/memory_cache.h"
 
 namespace tapehead {
 
@@ -10,6 +11,7 @@ class CpuBackend final : public Backend {
   // runtime.cc
   void* allocate(int64_t bytes) override;
   void deallocate(void* memory, int64_t bytes) noexcept override;
+  int64_t system_allocations() const override;
   void copy_from_host(void* to, const void* from, int64_t bytes) override;
   void copy_to_host(void* to, const void* from, int64_t bytes) override;
   void fill(Tensor& y, double value) override;
@@ -66,6 +68,9 @@ class CpuBackend final : public Backend {
   double squared_norm(std::span<const Tensor> tensors) override;
   void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) override;
   void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) override;
+
+ private:
+  MemoryCache memory_;
 };
 
 /// The one CPU backend.

@@ -7,10 +7,12 @@
 #include "tapehead/backends/cpu/simd.h"
 #include <hwy/foreach_target.h>
 #include "tapehead/backends/cpu/simd_math-inl.h"
+#include "tapehead/backends/cpu/simd_random-inl.h"
 // clang-format on
 
 #include <cmath>
 
+#include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/nd_loop.h"
 
@@ -37,7 +39,7 @@ V Apply(D d, V x) {
   V unused;
   if constexpr (op == Unary::neg) return hn::Neg(x);
   if constexpr (op == Unary::exp) return Exp(d, x);
-  if constexpr (op == Unary::log) return EachLane(d, x, [](T v) { return std::log(v); });
+  if constexpr (op == Unary::log) return Log(d, x);
   if constexpr (op == Unary::tanh) return Tanh(d, x);
   if constexpr (op == Unary::sqrt) return hn::Sqrt(x);
   if constexpr (op == Unary::relu)
@@ -114,6 +116,27 @@ void UnaryF64(Unary op, int64_t n, double* y, const double* x, const double* gy)
   MapUnary(op, n, y, x, gy);
 }
 
+// ---- Dropout
+
+// y = x · scale where to_uniform(word) >= p, else 0, for up to kWords elements of the blocks from `first` on.
+constexpr int64_t kWords = 512;
+
+template <class T>
+void Drop(double p, T scale, uint64_t seed, uint64_t first, int64_t n, const T* x, T* y) {
+  HWY_ALIGN uint32_t words[kWords];
+  RandomWords(seed, first, (n + 3) / 4, words);
+  // The same in integers, exactly: to_uniform takes a word's upper 24 bits.
+  const auto least = static_cast<uint32_t>(std::ceil(p * 0x1p24));
+  for (int64_t i = 0; i < n; ++i) y[i] = words[i] >> 8 >= least ? x[i] * scale : T{0};
+}
+
+void DropF32(double p, float scale, uint64_t seed, uint64_t first, int64_t n, const float* x, float* y) {
+  Drop(p, scale, seed, first, n, x, y);
+}
+void DropF64(double p, double scale, uint64_t seed, uint64_t first, int64_t n, const double* x, double* y) {
+  Drop(p, scale, seed, first, n, x, y);
+}
+
 }  // namespace tapehead::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -124,6 +147,8 @@ namespace tapehead {
 
 HWY_EXPORT(UnaryF32);
 HWY_EXPORT(UnaryF64);
+HWY_EXPORT(DropF32);
+HWY_EXPORT(DropF64);
 
 static void map_unary(Unary op, int64_t n, float* y, const float* x, const float* gy) {
   HWY_DYNAMIC_DISPATCH(UnaryF32)(op, n, y, x, gy);
@@ -233,20 +258,26 @@ void CpuBackend::scale(const Tensor& factor, Tensor& y) {
 }
 
 void CpuBackend::dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) {
+  constexpr int64_t kBlock = 512;  // elements that words are drawn for at once
   const Tensor dense = x.contiguous();
-  visit_floating(y.dtype(), "dropout", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const T* in = dense.data<T>();
-    T* out = y.mutable_data<T>();
-    const W scale = static_cast<W>(1 / (1 - p));
-    const int64_t n = y.numel();
-    parallel_for((n + 3) / 4, kGrain / 4, [&](int64_t begin, int64_t end) {
+  const DType dtype = y.dtype(), wide = arithmetic_dtype(dtype);
+  const auto* in = static_cast<const char*>(dense.raw_data());
+  auto* out = static_cast<char*>(y.mutable_raw_data());
+  const int64_t n = y.numel(), size = size_of(dtype);
+  visit_floating(wide, "dropout", [&]<class W>(std::type_identity<W>) {
+    parallel_for((n + kBlock - 1) / kBlock, kGrain / kBlock, [&](int64_t begin, int64_t end) {
+      W from[kBlock], to[kBlock];
       for (int64_t block = begin; block < end; ++block) {
-        const auto words = philox(seed, first + static_cast<uint64_t>(block));
-        for (int64_t i = block * 4; i < std::min(n, block * 4 + 4); ++i) {
-          const bool keep = to_uniform(words[static_cast<size_t>(i % 4)]) >= p;
-          out[i] = keep ? static_cast<T>(static_cast<W>(in[i]) * scale) : T(0.0f);
+        const int64_t i = block * kBlock, count = std::min(kBlock, n - i);
+        convert_run(dtype, in + i * size, wide, from, count);
+        const uint64_t number = first + static_cast<uint64_t>(i / 4);
+        const W scale = static_cast<W>(1 / (1 - p));
+        if constexpr (std::is_same_v<W, double>) {
+          HWY_DYNAMIC_DISPATCH(DropF64)(p, scale, seed, number, count, from, to);
+        } else if constexpr (std::is_same_v<W, float>) {
+          HWY_DYNAMIC_DISPATCH(DropF32)(p, scale, seed, number, count, from, to);
         }
+        convert_run(wide, to, dtype, out + i * size, count);
       }
     });
   });

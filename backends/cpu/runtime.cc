@@ -1,6 +1,5 @@
 // Memory, and copies between dtypes and layouts.
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 
 #include "tapehead/backends/cpu/convert.h"
@@ -21,9 +20,7 @@ CpuBackend& cpu_backend() {
 }
 
 void* CpuBackend::allocate(int64_t bytes) {
-  constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector
-  void* memory =
-      std::aligned_alloc(kAlignment, static_cast<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment));
+  void* memory = memory_.allocate(bytes);
   if (!memory) {
     fail<SystemError>("out of memory: {} bytes were wanted on the cpu, {} are live there", bytes,
                       memory_stats({}).live_bytes);
@@ -31,7 +28,9 @@ void* CpuBackend::allocate(int64_t bytes) {
   return memory;
 }
 
-void CpuBackend::deallocate(void* memory, int64_t) noexcept { std::free(memory); }
+void CpuBackend::deallocate(void* memory, int64_t bytes) noexcept { memory_.deallocate(memory, bytes); }
+
+int64_t CpuBackend::system_allocations() const { return memory_.system_allocations(); }
 
 void CpuBackend::copy_from_host(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));

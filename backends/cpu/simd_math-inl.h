@@ -285,13 +285,57 @@ HWY_INLINE V NormalCdf(D d, V v, V& density) {
   return hn::IfThenElse(hn::Lt(v, hn::Zero(d)), tail, hn::Sub(one, tail));
 }
 
-/// f of each lane, one after another: for functions that nothing yet needs to be fast.
-template <class D, class V = hn::Vec<D>, class F>
-V EachLane(D d, V x, F f) {
-  HWY_ALIGN hn::TFromD<D> lanes[hn::MaxLanes(d)];
-  hn::Store(x, d, lanes);
-  for (auto& lane : lanes) lane = f(lane);
-  return hn::Load(d, lanes);
+/// What log needs to know of a floating format.
+template <class T>
+struct LogFormat;
+
+// Of 2 · atanh(s) / s - 2 in z = s² <= (3 - 2 · sqrt 2)², by Taylor: Σ 2 / (2k + 1) · z^k, k >= 1.
+
+template <>
+struct LogFormat<float> {
+  static constexpr float kSubnormal = 0x1p24f;  // makes subnormal numbers normal
+  static constexpr int kSubnormalBits = 24;
+  static constexpr double kTaylor[] = {2. / 3, 2. / 5, 2. / 7, 2. / 9, 2. / 11};
+};
+
+template <>
+struct LogFormat<double> {
+  static constexpr double kSubnormal = 0x1p54;
+  static constexpr int kSubnormalBits = 54;
+  static constexpr double kTaylor[] = {2. / 3,  2. / 5,  2. / 7,  2. / 9,  2. / 11,
+                                       2. / 13, 2. / 15, 2. / 17, 2. / 19, 2. / 21};
+};
+
+/// ln v, within 2 ulp: v = m · 2^k with m in [sqrt ½, sqrt 2), and ln m = 2 · atanh(s) with s = (m - 1) / (m + 1).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Log(D d, V v) {
+  using T = hn::TFromD<D>;
+  using Format = ExpFormat<T>;
+  const hn::RebindToSigned<D> di;
+  const V one = hn::Set(d, T{1}), zero = hn::Zero(d);
+  const auto subnormal = hn::Lt(v, hn::Set(d, std::numeric_limits<T>::min()));
+  const auto bits =
+      hn::BitCast(di, hn::IfThenElse(subnormal, hn::Mul(v, hn::Set(d, LogFormat<T>::kSubnormal)), v));
+  const auto root_half = hn::BitCast(di, hn::Set(d, static_cast<T>(0.70710678118654752)));
+  const auto k = hn::ShiftRight<Format::kFraction>(hn::Sub(bits, root_half));
+  const V m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<Format::kFraction>(k)));
+  const V shift = hn::Set(d, Format::kRound);
+  V exponent = hn::Sub(hn::BitCast(d, hn::Add(k, hn::BitCast(di, shift))), shift);
+  exponent = hn::Sub(exponent,
+                     hn::IfThenElseZero(subnormal, hn::Set(d, static_cast<T>(LogFormat<T>::kSubnormalBits))));
+
+  // ln m = f - (f²/2 - s · (f²/2 + R)) with R = 2 · atanh(s) / s - 2: the leading term is exact.
+  const V f = hn::Sub(m, one), half_square = hn::Mul(hn::Mul(f, f), hn::Set(d, T{0.5}));
+  const V s = hn::Div(f, hn::Add(m, one)), z = hn::Mul(s, s);
+  const V r = hn::Mul(z, Polynomial(d, z, LogFormat<T>::kTaylor));
+  const V low = hn::MulAdd(exponent, hn::Set(d, Format::kLn2Low), hn::Mul(s, hn::Add(half_square, r)));
+  const V y = hn::MulAdd(exponent, hn::Set(d, Format::kLn2High), hn::Sub(f, hn::Sub(half_square, low)));
+
+  const V infinity = hn::Set(d, std::numeric_limits<T>::infinity());
+  const V outside =
+      hn::IfThenElse(hn::Eq(v, zero), hn::Neg(infinity),
+                     hn::IfThenElse(hn::Eq(v, infinity), v, hn::Set(d, std::numeric_limits<T>::quiet_NaN())));
+  return hn::IfThenElse(hn::And(hn::Gt(v, zero), hn::Lt(v, infinity)), y, outside);
 }
 
 }  // namespace tapehead::HWY_NAMESPACE

@@ -1,5 +1,8 @@
 // Rows of tables: ids checked, rows gathered, rows added to.
+#include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
@@ -50,37 +53,41 @@ void CpuBackend::scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table)
 
 void CpuBackend::scatter_add_rows(const Tensor& x, const Tensor& ids, const Tensor& scale, Tensor& table) {
   if (x.numel() == 0) return;
-  if (is_half(table.dtype())) {  // rounded once, however many rows meet
-    Tensor wide = table.to(DType::f32);
-    scatter_add_rows(x, ids, scale, wide);
-    return copy(wide, table);
-  }
-  // Threads share the features, not the rows: each adds in the order of r, and frequent ids burden all alike.
+  // Rows that meet are added in the order of r and rounded once. Threads share the features, not the rows: frequent ids
+  // burden all alike.
   constexpr int64_t kFeatures = 16;  // a cache line of f32
   const int64_t rows = x.size(0), features = x.size(1), blocks = (features + kFeatures - 1) / kFeatures;
+  const std::vector<int64_t> id = ids.to(DType::i64).to_vector<int64_t>();
+  std::vector<int64_t> order(id.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return id[static_cast<size_t>(a)] < id[static_cast<size_t>(b)];
+  });
   const double* factor = scale.defined() ? scale.data<double>() : nullptr;
+  const auto at = [](auto& list, int64_t i) { return list[static_cast<size_t>(i)]; };
   visit_floating(table.dtype(), "scatter_add_rows", [&]<class T>(std::type_identity<T>) {
     visit_floating(x.dtype(), "scatter_add_rows", [&]<class X>(std::type_identity<X>) {
-      visit_index(ids.dtype(), "scatter_add_rows", [&]<class I>(std::type_identity<I>) {
-        if constexpr (std::is_same_v<T, wide_t<T>>) {
-          const X* in = x.data<X>();
-          const I* id = ids.data<I>();
-          T* out = table.mutable_data<T>();
-          parallel_for(blocks, std::max<int64_t>(1, kGrain / (rows * kFeatures)),
-                       [&](int64_t begin, int64_t end) {
-                         const int64_t first = begin * kFeatures, last = std::min(end * kFeatures, features);
-                         for (int64_t r = 0; r < rows; ++r) {
-                           const double by = factor ? factor[r] : 1;
-                           T* sum = out + id[r] * features;
-                           const X* row = in + r * features;
-                           for (int64_t f = first; f < last; ++f) {
-                             const double term = by * static_cast<double>(static_cast<wide_t<X>>(row[f]));
-                             sum[f] = static_cast<T>(static_cast<double>(sum[f]) + term);
-                           }
-                         }
-                       });
+      const X* in = x.data<X>();
+      T* out = table.mutable_data<T>();
+      const auto add = [&](int64_t begin, int64_t end) {
+        const int64_t first = begin * kFeatures, last = std::min(end * kFeatures, features);
+        std::vector<double> sums(static_cast<size_t>(last - first));
+        for (int64_t i = 0; i < rows;) {
+          const int64_t same = at(id, at(order, i));
+          T* to = out + same * features + first;
+          for (size_t f = 0; f < sums.size(); ++f)
+            sums[f] = static_cast<double>(static_cast<wide_t<T>>(to[f]));
+          for (; i < rows && at(id, at(order, i)) == same; ++i) {
+            const int64_t r = at(order, i);
+            const double by = factor ? factor[r] : 1;
+            const X* row = in + r * features + first;
+            for (size_t f = 0; f < sums.size(); ++f)
+              sums[f] += by * static_cast<double>(static_cast<wide_t<X>>(row[f]));
+          }
+          for (size_t f = 0; f < sums.size(); ++f) to[f] = static_cast<T>(static_cast<wide_t<T>>(sums[f]));
         }
-      });
+      };
+      parallel_for(blocks, std::max<int64_t>(1, kGrain / (rows * kFeatures)), add);
     });
   });
 }

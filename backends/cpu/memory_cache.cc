@@ -1,0 +1,92 @@
+#include "tapehead/backends/cpu/memory_cache.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+namespace tapehead {
+
+static constexpr int64_t kAlignment = 64;        // a cache line, and the widest vector
+static constexpr int64_t kHugePage = 2 << 20;    // x86-64's; fewer of them to look up
+static constexpr int64_t kStepsPerDoubling = 8;  // sizes that are told apart: 12.5 % is wasted at most
+
+// What a block for `bytes` really has, so that tensors of about one size can follow each other.
+static int64_t block_size(int64_t bytes) {
+  const auto floor = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes)));
+  const int64_t step = std::max(kAlignment, floor / kStepsPerDoubling);
+  return (bytes + step - 1) / step * step;
+}
+
+static void* ask_system(int64_t size) {
+  const bool large = size >= 2 * kHugePage;
+  const auto bytes = static_cast<size_t>(size);
+  void* memory = std::aligned_alloc(static_cast<size_t>(large ? kHugePage : kAlignment), bytes);
+  if (memory && large) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: refused, pages stay small
+  return memory;
+}
+
+void* MemoryCache::allocate(int64_t bytes) {
+  const int64_t size = block_size(bytes);
+  const std::lock_guard lock(mutex_);
+  void* memory = nullptr;
+  if (const auto found = kept_.find(size); found != kept_.end()) {
+    memory = found->second.back();
+    found->second.pop_back();
+    if (found->second.empty()) kept_.erase(found);
+    kept_bytes_ -= size;
+  } else {
+    evict(live_ + size + kept_bytes_ - std::max(peak_, live_ + size));
+    ++system_allocations_;
+    memory = ask_system(size);
+    if (!memory) {
+      evict(kept_bytes_);
+      memory = ask_system(size);
+    }
+    if (!memory) return nullptr;
+  }
+  live_ += size;
+  peak_ = std::max(peak_, live_);
+  return memory;
+}
+
+void MemoryCache::deallocate(void* memory, int64_t bytes) noexcept {
+  const int64_t size = block_size(bytes);
+  const std::lock_guard lock(mutex_);
+  live_ -= size;
+#ifdef __SANITIZE_ADDRESS__
+  std::free(memory);  // so that a use after this is caught
+#else
+  try {
+    kept_[size].push_back(memory);
+    kept_bytes_ += size;
+  } catch (const std::bad_alloc&) {
+    std::free(memory);
+  }
+#endif
+}
+
+void MemoryCache::release() noexcept {
+  const std::lock_guard lock(mutex_);
+  evict(kept_bytes_);
+}
+
+// The largest first, until `bytes` went back or nothing is left.
+void MemoryCache::evict(int64_t bytes) noexcept {
+  while (bytes > 0 && !kept_.empty()) {
+    const auto largest = std::prev(kept_.end());
+    std::free(largest->second.back());
+    largest->second.pop_back();
+    bytes -= largest->first;
+    kept_bytes_ -= largest->first;
+    if (largest->second.empty()) kept_.erase(largest);
+  }
+}
+
+int64_t MemoryCache::system_allocations() const {
+  const std::lock_guard lock(mutex_);
+  return system_allocations_;
+}
+
+}  // namespace tapehead

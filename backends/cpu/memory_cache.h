@@ -1,0 +1,38 @@
+// Memory from the system, kept for the next tensor when one is freed.
+//
+// The system hands memory out page by page and clears each first: for large tensors that costs as much as writing them.
+// A training step frees what the next one asks for again, so after the first steps the system is not asked at all.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace tapehead {
+
+/// Thread-safe. What is kept and what is live are together never more than the most that was live at once.
+class MemoryCache {
+ public:
+  ~MemoryCache() { release(); }
+
+  /// At least `bytes` (> 0), aligned to 64, uninitialised; null if the system has none, even after release().
+  void* allocate(int64_t bytes);
+  /// Takes back what allocate(bytes) gave.
+  void deallocate(void* memory, int64_t bytes) noexcept;
+  /// Gives all that is kept back to the system.
+  void release() noexcept;
+
+  /// How often the system was asked.
+  int64_t system_allocations() const;
+
+ private:
+  void evict(int64_t bytes) noexcept;
+
+  mutable std::mutex mutex_;
+  std::map<int64_t, std::vector<void*>> kept_;  // by size
+  int64_t live_ = 0, peak_ = 0, kept_bytes_ = 0;
+  int64_t system_allocations_ = 0;
+};
+
+}  // namespace tapehead
