@@ -196,8 +196,11 @@ class Backend : public DeviceRuntime {
   /// One step for every parameter p with gradient g and moments m, v (dense, each list in the same order):
   /// p *= 1 - lr·decay; m = b1·m + (1 - b1)·g; v = b2·v + (1 - b2)·g²;
   /// p -= lr · m̂ / (sqrt(v̂) + eps), hats bias-corrected.
+  /// Of f32 or f64 all four have one dtype, and `master` is empty. Where p and g are f16 or bf16, m, v and
+  /// `master` (one for each p, of its shape) are f32: the step is made on the master weights, which keep what
+  /// is too small for p's dtype, and p is written as their rounding, in the same sweep.
   virtual void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
-                     std::span<Tensor> m, std::span<Tensor> v) = 0;
+                     std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) = 0;
   /// Σ x² over all dense tensors, summed in f64.
   virtual double squared_norm(std::span<const Tensor> tensors) = 0;
   /// Dense y filled with numbers from (seed, first), element i from word i % 4 of block first + i / 4:

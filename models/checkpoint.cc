@@ -13,6 +13,7 @@ static constexpr const char* kMetadataKey = "tapehead";
 static constexpr const char* kExtension = ".safetensors";
 static constexpr const char* kFirstMoment = "optimizer.first.";
 static constexpr const char* kSecondMoment = "optimizer.second.";
+static constexpr const char* kMaster = "optimizer.master.";
 
 // ---- The state as JSON. Both directions visit the same fields, so that they cannot disagree.
 
@@ -24,6 +25,7 @@ struct Writer {
   void operator()(const char* key, T& value) {
     json[key] = value;
   }
+  void operator()(const char* key, DType& value) { json[key] = name(value); }
   template <class F>
   void object(const char* key, F&& fields) {
     Json inner = Json::object();
@@ -41,6 +43,10 @@ struct Reader {
   template <class T>
   void operator()(const char* key, T& value) {
     json.at(key).get_to(value);
+  }
+  /// Checkpoints from before there was a choice of dtype have no such field: they are of the default.
+  void operator()(const char* key, DType& value) {
+    if (json.contains(key)) value = parse_dtype(json.at(key).get<std::string>());
   }
   template <class F>
   void object(const char* key, F&& fields) {
@@ -73,6 +79,7 @@ static void visit(auto visitor, TrainState& state) {
     field("layer_norm_epsilon", c.model.layer_norm_epsilon);
   });
   visitor.object("training", [&](auto field) {
+    field("dtype", c.dtype);
     field("steps", c.steps);
     field("batch_size", c.batch_size);
     field("micro_batch_size", c.micro_batch_size);
@@ -135,6 +142,7 @@ void save_checkpoint(const std::string& path, const TrainState& state, const GPT
     tensors.emplace_back(kFirstMoment + name, moment);
   for (const auto& [name, moment] : optimizer.second_moments())
     tensors.emplace_back(kSecondMoment + name, moment);
+  for (const auto& [name, master] : optimizer.masters()) tensors.emplace_back(kMaster + name, master);
   const std::string json = to_json(state);
   write_safetensors(path, tensors, {{kMetadataKey, json}});
   write_file_atomically(path.substr(0, path.size() - std::string_view(kExtension).size()) + ".json",
@@ -166,6 +174,7 @@ static void load_tensors(const SafetensorsFile& file, const std::string& path, c
   if (optimizer) {
     find(kFirstMoment, optimizer->first_moments());
     find(kSecondMoment, optimizer->second_moments());
+    find(kMaster, optimizer->masters());
   }
   const NoGradGuard no_grad;
   for (auto& [to, from] : copies) to.copy_from(from);
@@ -184,7 +193,7 @@ void load_tensors(const std::string& path, const GPT& model, AdamWOptimizer* opt
 LoadedModel load_model(const std::string& path, Device device) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   TrainState state = parse_state(file, path);
-  GPT model(state.config.model, 0, DType::f32, device);
+  GPT model(state.config.model, 0, state.config.dtype, device);
   load_tensors(file, path, model, nullptr);
   return {.state = std::move(state), .model = std::move(model)};
 }

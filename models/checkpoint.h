@@ -1,7 +1,8 @@
 // A run on disk: one safetensors file that holds everything, so that no two files have to belong together.
 //
 //   NAME.safetensors   parameters under Hugging Face's names, the moments as optimizer.first.NAME and
-//                      optimizer.second.NAME, and under the metadata key "tapehead" the rest as JSON
+//                      optimizer.second.NAME, of 16-bit parameters the master weights as
+//                      optimizer.master.NAME, and under the metadata key "tapehead" the rest as JSON
 //   NAME.json          a copy of that JSON to look at; never read back
 //
 // Both are written to temporary files, synced and renamed: after a crash the old checkpoint or the new one is
@@ -14,7 +15,7 @@
 
 namespace tapehead {
 
-/// What a run continues from, beside its parameters and moments.
+/// What a run continues from, beside its tensors.
 struct TrainState {
   TrainConfig config = {};
   int64_t step = 0;
@@ -23,8 +24,8 @@ struct TrainState {
   Generator dropout = {};
 };
 
-/// Writes parameters, moments and state. Throws ValueError if `path` does not end in .safetensors,
-/// SystemError if the machine refuses; then the old checkpoint, if any, is untouched.
+/// Writes parameters, moments, master weights and state. Throws ValueError if `path` does not end in
+/// .safetensors, SystemError if the machine refuses; then the old checkpoint, if any, is untouched.
 void save_checkpoint(const std::string& path, const TrainState& state, const GPT& model,
                      const AdamWOptimizer& optimizer);
 
@@ -32,12 +33,12 @@ void save_checkpoint(const std::string& path, const TrainState& state, const GPT
 /// a checkpoint of this program.
 TrainState read_train_state(const std::string& path);
 
-/// Copies parameters and, if `optimizer` is given, moments and its step out of the file. Throws ValueError
-/// that names file and tensor if one is missing, of another shape (both are stated) or dtype, or not finite;
-/// then nothing was changed.
+/// Copies parameters and, if `optimizer` is given, moments, master weights and its step out of the file.
+/// Throws ValueError that names file and tensor if one is missing, of another shape (both are stated) or
+/// dtype, or not finite; then nothing was changed.
 void load_tensors(const std::string& path, const GPT& model, AdamWOptimizer* optimizer = nullptr);
 
-/// A checkpoint to evaluate or to generate from.
+/// A checkpoint to evaluate or to generate from: its model, in the dtype that it was trained in.
 struct LoadedModel {
   TrainState state;
   GPT model;

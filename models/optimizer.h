@@ -15,9 +15,14 @@ struct AdamWOptions {
 };
 
 /// torch.optim.AdamW's numbers (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
+///
+/// A parameter of f32 or f64 has moments of its dtype. One of f16 or bf16 has moments and a master weight of
+/// f32: a step changes the master weight, and the parameter becomes its rounding, so that changes too small
+/// for 16 bits add up until they are seen (Micikevicius et al., "Mixed precision training", 2018).
 class AdamWOptimizer {
  public:
-  /// Keeps handles of the parameters; the moments begin at zero.
+  /// Keeps handles of the parameters, whose dtypes may differ; the moments begin at zero, master weights at
+  /// their parameters' values. Throws TypeError, naming the parameter, on one that is not floating.
   explicit AdamWOptimizer(ParameterList parameters, const AdamWOptions& options = {});
 
   /// One step from the parameters' gradients, which are then cleared. They are first scaled by
@@ -31,13 +36,16 @@ class AdamWOptimizer {
   /// First and second moments under the names of their parameters; shared, not copies.
   ParameterList first_moments() const;
   ParameterList second_moments() const;
-  /// Continues where another optimiser stood: `steps`, and the moments as copied into the tensors above.
+  /// The same for master weights: of the 16-bit parameters alone.
+  ParameterList masters() const;
+  /// Continues where another optimiser stood: `steps`, and what was copied into the tensors above.
   void set_steps(int64_t steps) { steps_ = steps; }
 
  private:
   ParameterList parameters_;
   AdamWOptions options_;
   std::vector<Tensor> first_, second_;  // in the parameters' order
+  std::vector<Tensor> master_;          // likewise; undefined where the parameter has 32 bits or more
   int64_t steps_ = 0;
 };
 

@@ -38,6 +38,8 @@ static LinearCrossEntropyArgs head_args(const HeadConfig& head) {
 
 void TrainConfig::validate() const {
   model.validate();
+  check<ValueError>(dtype == DType::f32 || dtype == DType::bf16,
+                    "[train] dtype is {}: a model is trained in f32 or in bf16", dtype);
   const auto at_least = [](auto value, auto least, const char* field) {
     check<ValueError>(value >= least, "[train] {} is {}: it must be at least {}", field, value, least);
   };
@@ -125,11 +127,21 @@ Trainer::Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile
     : config_(checked(std::move(config), training, held_out)),
       training_(std::make_unique<TokenFile>(std::move(training))),
       held_out_(std::move(held_out)),
-      model_(config_.model, config_.seed),
+      model_(config_.model, config_.seed, config_.dtype),
       optimizer_(model_.parameters(), config_.optimizer),
       batches_(*training_, config_.batch_size, config_.model.n_positions,
                derive_seed(config_.seed, Purpose::order)),
-      dropout_{.seed = derive_seed(config_.seed, Purpose::dropout)} {}
+      dropout_{.seed = derive_seed(config_.seed, Purpose::dropout)} {
+  if (config_.dtype == DType::f32) return;
+  const GPT exact(config_.model, config_.seed);
+  const ParameterList parameters = model_.parameters(), masters = optimizer_.masters();
+  const NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor& value = exact.parameters()[i].second;
+    Tensor(masters[i].second).copy_from(value);
+    Tensor(parameters[i].second).copy_from(value);
+  }
+}
 
 Trainer Trainer::resume(const std::string& path, TokenFile training, std::optional<TokenFile> held_out) {
   const TrainState state = read_train_state(path);

@@ -33,6 +33,9 @@ struct HeadConfig {
 /// Everything that a run depends on besides its tokens. The defaults are those of tools/quickstart.
 struct TrainConfig {
   GPTConfig model = {};
+  /// Of weights, activations and gradients: f32 or bf16. The loss, statistics of softmax and layer norm, and
+  /// what the optimiser keeps are f32 in either case.
+  DType dtype = DType::f32;
   int64_t steps = 250;
   int64_t batch_size = 16;       ///< windows of model.n_positions tokens in one step
   int64_t micro_batch_size = 0;  ///< windows computed at once, less memory for the same step; 0: batch_size
@@ -109,7 +112,8 @@ Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_siz
 class Trainer {
  public:
   /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the model's, or there are too
-  /// few tokens for a batch.
+  /// few tokens for a batch. The master weights of a bf16 model begin as the f32 model of the same seed, the
+  /// model as their rounding.
   Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile> held_out = std::nullopt);
 
   /// Continues the run that wrote the checkpoint at `path`, bit for bit as if it had never stopped, given the

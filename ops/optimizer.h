@@ -9,10 +9,13 @@ namespace tapehead {
 /// p *= 1 - lr·decay; g *= gradient_scale; m = beta1·m + (1 - beta1)·g; v = beta2·v + (1 - beta2)·g²;
 /// p -= lr · m̂ / (sqrt(v̂) + epsilon) with m̂ = m / (1 - beta1^step), v̂ = v / (1 - beta2^step).
 ///
-/// All four lists have one order; all tensors are contiguous, of one floating dtype and one device. Throws
-/// ValueError on lists or shapes that do not match, TypeError on dtypes.
+/// All lists have one order, and entries of one place one shape; all tensors are contiguous and on one
+/// device. p and g have one floating dtype. Where that is f32 or f64, m and v have it, too, and there are no
+/// master weights. Where it is f16 or bf16, m, v and `master` are f32: the step is made on the master weights,
+/// and each p is then its master weight rounded. Throws ValueError on lists or shapes that do not match,
+/// TypeError on dtypes.
 void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
-                std::span<Tensor> v);
+                std::span<Tensor> v, std::span<Tensor> master = {});
 
 /// The Euclidean norm of all elements of all tensors together, summed in f64; 0 for no tensors. All
 /// contiguous, floating, on one device.

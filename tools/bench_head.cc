@@ -112,7 +112,6 @@ void bench_head(const HeadBench& o) {
 void add_bench_head(CLI::App& bench) {
   CLI::App* head = bench.add_subcommand("head", "linear_cross_entropy, forward and backward");
   const auto options = std::make_shared<HeadBench>();
-  options->head.chunking_method = "throughput";
   head->add_option("--shape", options->shape, "rows, features and classes")
       ->type_name("N,F,C")
       ->capture_default_str();

@@ -34,8 +34,8 @@ void HeadArguments::add_options(CLI::App& command) {
       ->group(chunks);
   command
       .add_option("--chunking-method", chunking_method,
-                  "auto, auto_table, aspect_ratio, aspect_ratio:N, throughput, budget:SIZE; none: one chunk")
-      ->capture_default_str()
+                  "throughput, auto, auto_table, aspect_ratio, aspect_ratio:N, budget:SIZE; none: one chunk; "
+                  "throughput if neither this nor the rows are given")
       ->group(chunks);
   command.add_option("--batch-chunk-size", batch_chunk_size, "rows per chunk")->group(chunks);
   command.add_flag("--allow-retain-graph", allow_retain_graph, "keep gradients for further backwards")
@@ -63,8 +63,8 @@ LinearCrossEntropyArgs HeadArguments::args() const {
   args.normalizer = normalizer;
   if (!loss_dtype.empty()) args.loss_dtype = parse_dtype(loss_dtype);
   if (reference) {
-    check<ValueError>(acc_policy == "auto" && acc_dtype.empty() && chunking_method == "auto" &&
-                          !batch_chunk_size && !allow_retain_graph && !recompute && gradient_filter == "none",
+    check<ValueError>(acc_policy == "auto" && acc_dtype.empty() && !chunking_method && !batch_chunk_size &&
+                          !allow_retain_graph && !recompute && gradient_filter == "none",
                       "--reference holds the whole logits: it takes no option of chunks");
     return args;
   }
@@ -73,7 +73,9 @@ LinearCrossEntropyArgs HeadArguments::args() const {
                                               .acc_policy = acc_policy,
                                               .recompute = recompute,
                                               .gradient_filter = gradient_filter};
-  fields.chunking_method = chunking_method == "none" ? std::nullopt : std::optional(chunking_method);
+  fields.chunking_method = chunking_method;
+  if (!chunking_method && !batch_chunk_size) fields.chunking_method = "throughput";
+  if (chunking_method == "none") fields.chunking_method.reset();
   if (!acc_dtype.empty()) fields.acc_dtype = parse_dtype(acc_dtype);
   args.options = LinearCrossEntropyOptions(fields);
   return args;

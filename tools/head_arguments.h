@@ -27,8 +27,9 @@ struct HeadArguments {
 
   bool reference = false;
   std::string acc_policy = "auto";
-  std::string acc_dtype;                 ///< empty: chosen by policy
-  std::string chunking_method = "auto";  ///< "none": one chunk
+  std::string acc_dtype;  ///< empty: chosen by policy
+  /// "none": one chunk. Left out: the rows below, or "throughput" where they are left out, too.
+  std::optional<std::string> chunking_method;
   std::optional<int64_t> batch_chunk_size;
   bool allow_retain_graph = false;
   bool recompute = false;

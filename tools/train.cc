@@ -27,6 +27,7 @@ using json = nlohmann::ordered_json;
 struct TrainOptions {
   DataOptions data;
   TrainConfig config{.save_interval = 250};
+  std::string dtype = "f32";
   int64_t accumulate = 1;
   std::string out = "runs/train";
   std::string resume;
@@ -74,6 +75,8 @@ void add_model_options(CLI::App& train, GPTConfig& model) {
 void add_training_options(CLI::App& train, TrainOptions& options) {
   TrainConfig& config = options.config;
   for (CLI::Option* option : {
+           train.add_option("--dtype", options.dtype,
+                            "f32, or bf16: weights, activations and gradients of 16 bits"),
            train.add_option("--batch-size", config.batch_size, "contexts in a step"),
            train.add_option("--accumulate", options.accumulate,
                             "compute a step in so many parts: less memory, the same step"),
@@ -224,6 +227,9 @@ void start(TrainOptions& options, const std::string& program) {
   check<ValueError>(options.accumulate >= 1, "[train] --accumulate is {}, but a step has at least 1 part",
                     options.accumulate);
   config.micro_batch_size = (config.batch_size + options.accumulate - 1) / options.accumulate;
+  check<ValueError>(options.dtype == "f32" || options.dtype == "bf16",
+                    "[train] --dtype {}: a model is trained in f32 or in bf16", options.dtype);
+  config.dtype = parse_dtype(options.dtype);
   config.model.vocab_size = options.data.vocab_size;
   config.validate();
 

@@ -64,7 +64,7 @@ class CpuBackend final : public Backend {
 
   // training.cc
   void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
-             std::span<Tensor> v) override;
+             std::span<Tensor> v, std::span<Tensor> master) override;
   double squared_norm(std::span<const Tensor> tensors) override;
   void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) override;
   void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) override;

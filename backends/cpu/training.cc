@@ -13,6 +13,7 @@
 #include <numbers>
 #include <vector>
 
+#include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/parallel.h"
 
@@ -23,6 +24,18 @@ namespace tapehead {
 // What an AdamW step computes once for all elements.
 template <class T>
 struct AdamWStep {
+  explicit AdamWStep(const AdamW& numbers)
+      : keep(static_cast<T>(1 - numbers.learning_rate * numbers.weight_decay)),
+        scale(static_cast<T>(numbers.gradient_scale)),
+        b1(static_cast<T>(numbers.beta1)),
+        c1(static_cast<T>(1 - numbers.beta1)),
+        b2(static_cast<T>(numbers.beta2)),
+        c2(static_cast<T>(1 - numbers.beta2)),
+        rate(static_cast<T>(numbers.learning_rate /
+                            (1 - std::pow(numbers.beta1, static_cast<double>(numbers.step))))),
+        root(static_cast<T>(1 / std::sqrt(1 - std::pow(numbers.beta2, static_cast<double>(numbers.step))))),
+        epsilon(static_cast<T>(numbers.epsilon)) {}
+
   T keep;            // 1 - lr·decay
   T scale;           // of gradients
   T b1, c1, b2, c2;  // beta and 1 - beta
@@ -136,31 +149,45 @@ static std::vector<T*> pointers(std::span<Tensor> tensors) {
   return result;
 }
 
+// The step in f32, and each parameter written anew from its master weight while that is in the cache.
+static void adamw_half(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
+                       std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) {
+  const AdamWStep<float> step(numbers);
+  const DType dtype = p[0].dtype();
+  std::vector<std::byte*> to_p;
+  for (Tensor& t : p) to_p.push_back(static_cast<std::byte*>(t.mutable_raw_data()));
+  const std::vector<float*> to_m = pointers<float>(m), to_v = pointers<float>(v),
+                            to_master = pointers<float>(master);
+  for_all_elements(g, [&](size_t i, int64_t begin, int64_t end) {
+    constexpr int64_t kBlock = 1024;
+    float gradient[kBlock];
+    const auto* from_g = static_cast<const std::byte*>(g[i].raw_data());
+    for (int64_t at = begin; at < end; at += kBlock) {
+      const int64_t n = std::min(kBlock, end - at), bytes = at * size_of(dtype);
+      convert_run(dtype, from_g + bytes, DType::f32, gradient, n);
+      HWY_DYNAMIC_DISPATCH(adamw_f32)(step, n, to_master[i] + at, gradient, to_m[i] + at, to_v[i] + at);
+      convert_run(DType::f32, to_master[i] + at, dtype, to_p[i] + bytes, n);
+    }
+  });
+}
+
 void CpuBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
-                       std::span<Tensor> m, std::span<Tensor> v) {
+                       std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) {
   if (p.empty()) return;
+  if (!master.empty()) return adamw_half(numbers, p, g, m, v, master);
   const auto run = [&]<class T>(void (*kernel)(const AdamWStep<T>&, int64_t, T*, const T*, T*, T*)) {
-    const double step = static_cast<double>(numbers.step);
-    const AdamWStep<T> constants{
-        .keep = static_cast<T>(1 - numbers.learning_rate * numbers.weight_decay),
-        .scale = static_cast<T>(numbers.gradient_scale),
-        .b1 = static_cast<T>(numbers.beta1),
-        .c1 = static_cast<T>(1 - numbers.beta1),
-        .b2 = static_cast<T>(numbers.beta2),
-        .c2 = static_cast<T>(1 - numbers.beta2),
-        .rate = static_cast<T>(numbers.learning_rate / (1 - std::pow(numbers.beta1, step))),
-        .root = static_cast<T>(1 / std::sqrt(1 - std::pow(numbers.beta2, step))),
-        .epsilon = static_cast<T>(numbers.epsilon)};
+    const AdamWStep<T> step(numbers);
     const std::vector<T*> to_p = pointers<T>(p), to_m = pointers<T>(m), to_v = pointers<T>(v);
     for_all_elements(g, [&](size_t i, int64_t begin, int64_t end) {
-      kernel(constants, end - begin, to_p[i] + begin, g[i].data<T>() + begin, to_m[i] + begin,
-             to_v[i] + begin);
+      kernel(step, end - begin, to_p[i] + begin, g[i].data<T>() + begin, to_m[i] + begin, to_v[i] + begin);
     });
   };
   switch (p[0].dtype()) {
     case DType::f32: return run(HWY_DYNAMIC_DISPATCH(adamw_f32));
     case DType::f64: return run(HWY_DYNAMIC_DISPATCH(adamw_f64));
-    default: fail<TypeError>("[adamw] takes parameters of f32 or f64, not {}", p[0].dtype());
+    default:
+      fail<TypeError>("[adamw] takes parameters of f32 or f64, and of {} only with master weights",
+                      p[0].dtype());
   }
 }
 

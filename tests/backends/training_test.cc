@@ -46,7 +46,7 @@ TEST(AdamWKernel, FollowsTheFormula) {
     for (const DType dtype : {DType::f64, DType::f32}) {
       State s = make_state(dtype);
       const State before = make_state(dtype);
-      backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v);
+      backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v, {});
       for (size_t k = 0; k < s.p.size(); ++k) {
         const auto p = before.p[k].to_vector<double>(), g = before.g[k].to_vector<double>();
         auto m = before.m[k].to_vector<double>(), v = before.v[k].to_vector<double>();
@@ -77,14 +77,14 @@ TEST(AdamWKernel, ZeroGradient) {
                       v = {Tensor::zeros({20})};
   AdamW numbers = kNumbers;
   numbers.weight_decay = 0;
-  backend(Device{}).adamw(numbers, p, g, m, v);
+  backend(Device{}).adamw(numbers, p, g, m, v, {});
   EXPECT_EQ(p[0].to_vector<float>(), std::vector<float>(20, 2));
 }
 
 TEST(AdamWKernel, CountsAsAChangeInPlace) {
   State s = make_state(DType::f32);
   const int64_t p = s.p[0].version(), m = s.m[0].version(), v = s.v[0].version(), g = s.g[0].version();
-  backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v);
+  backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v, {});
   EXPECT_GT(s.p[0].version(), p);
   EXPECT_GT(s.m[0].version(), m);
   EXPECT_GT(s.v[0].version(), v);
@@ -97,7 +97,7 @@ TEST(AdamWKernel, SameForAnyNumberOfThreads) {
   for (const int threads : {1, 2, 5}) {
     omp_set_num_threads(threads);
     State s = make_state(DType::f32);
-    backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v);
+    backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v, {});
     results.push_back(s.p[4].to_vector<float>());
   }
   omp_set_num_threads(before);
@@ -105,9 +105,91 @@ TEST(AdamWKernel, SameForAnyNumberOfThreads) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-TEST(AdamWKernel, RefusesHalfParameters) {
+// Parameters and gradients of 16 bits, the rest f32; master weights that their parameters are rounded from.
+struct HalfState : State {
+  std::vector<Tensor> master;
+};
+
+HalfState make_half_state(DType dtype) {
+  HalfState s;
+  static_cast<State&>(s) = make_state(DType::f32);
+  for (size_t k = 0; k < s.p.size(); ++k) {
+    s.master.push_back(s.p[k]);
+    s.p[k] = s.p[k].to(dtype);
+    s.g[k] = s.g[k].to(dtype);
+  }
+  return s;
+}
+
+// Against the formula in f64, which sees the same 16-bit gradients, new ones in each of five steps.
+TEST(AdamWKernel, StepsOnMasterWeightsAndRoundsThemIntoThe16BitParameters) {
+  for_each_instruction_set([] {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      HalfState s = make_half_state(dtype);
+      const size_t count = s.p.size();
+      std::vector<std::vector<double>> p(count), m(count), v(count);
+      for (size_t k = 0; k < count; ++k) {
+        p[k] = s.master[k].to_vector<double>();
+        m[k] = s.m[k].to_vector<double>();
+        v[k] = s.v[k].to_vector<double>();
+      }
+      AdamW numbers = kNumbers;
+      for (numbers.step = 1; numbers.step <= 5; ++numbers.step) {
+        const auto t = static_cast<double>(numbers.step);
+        for (size_t k = 0; k < count; ++k) {
+          s.g[k] = random_tensor(s.p[k].shape(), 100 * k + static_cast<uint64_t>(numbers.step), 1, dtype);
+          const auto g = s.g[k].to_vector<double>();
+          for (size_t i = 0; i < p[k].size(); ++i) {
+            const double gradient = 0.5 * g[i];
+            m[k][i] = 0.9 * m[k][i] + 0.1 * gradient;
+            v[k][i] = 0.95 * v[k][i] + 0.05 * gradient * gradient;
+            const double m_hat = m[k][i] / (1 - std::pow(0.9, t)), v_hat = v[k][i] / (1 - std::pow(0.95, t));
+            p[k][i] = p[k][i] * (1 - 0.01 * 0.1) - 0.01 * m_hat / (std::sqrt(v_hat) + 1e-8);
+          }
+        }
+        backend(Device{}).adamw(numbers, s.p, s.g, s.m, s.v, s.master);
+        for (size_t k = 0; k < count; ++k) {
+          const double tolerance = 8 * t * epsilon(DType::f32);
+          const std::string what = fmt::format("parameter {} of {}, step {}", k, name(dtype), t);
+          const Shape& shape = s.p[k].shape();
+          expect_close(s.master[k].to(DType::f64), Tensor::from<double>(shape, p[k]), tolerance, tolerance,
+                       what);
+          expect_close(s.m[k].to(DType::f64), Tensor::from<double>(shape, m[k]), tolerance, tolerance, what);
+          expect_close(s.v[k].to(DType::f64), Tensor::from<double>(shape, v[k]), tolerance, tolerance, what);
+          expect_close(s.p[k], s.master[k].to(dtype), 0, 0, what);
+        }
+      }
+    }
+  });
+}
+
+TEST(AdamWKernel, StepsOnMasterWeightsTheSameForAnyNumberOfThreads) {
+  const int before = omp_get_max_threads();
+  std::vector<std::vector<float>> results;
+  for (const int threads : {1, 2, 5}) {
+    omp_set_num_threads(threads);
+    HalfState s = make_half_state(DType::bf16);
+    backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v, s.master);
+    results.push_back(s.master[4].to_vector<float>());
+  }
+  omp_set_num_threads(before);
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(AdamWKernel, CountsMasterWeightsAndTheirParametersAsChangedInPlace) {
+  HalfState s = make_half_state(DType::bf16);
+  const int64_t p = s.p[0].version(), master = s.master[0].version(), g = s.g[0].version();
+  backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v, s.master);
+  EXPECT_GT(s.p[0].version(), p);
+  EXPECT_GT(s.master[0].version(), master);
+  EXPECT_EQ(s.g[0].version(), g);
+}
+
+TEST(AdamWKernel, RefusesHalfParametersWithoutMasterWeights) {
   State s = make_state(DType::bf16);
-  expect_error<TypeError>([&] { backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v); }, "[adamw]");
+  expect_error<TypeError>([&] { backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v, {}); },
+                          "master weights");
 }
 
 TEST(SquaredNorm, EveryDtype) {

@@ -61,6 +61,7 @@ TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
                             .n_positions = 5,
                             .dropout = 0.25,
                             .layer_norm_epsilon = 1e-3},
+                  .dtype = DType::bf16,
                   .steps = 91,
                   .batch_size = 92,
                   .micro_batch_size = 93,
@@ -112,6 +113,46 @@ TEST_F(CheckpointTest, ParametersCarryTheirHuggingFaceNames) {
   EXPECT_THAT(file.names(), Contains("transformer.h.1.mlp.c_fc.weight"));
   EXPECT_THAT(file.names(), Contains("optimizer.first.transformer.wte.weight"));
   EXPECT_THAT(file.names(), Contains("optimizer.second.transformer.ln_f.bias"));
+}
+
+TEST_F(CheckpointTest, ABf16RunKeepsItsDtypeAndMasterWeights) {
+  TrainConfig config = tiny_config();
+  config.dtype = DType::bf16;
+  Trainer trainer(config, training());
+  trainer.step();
+  trainer.save(path_);
+  EXPECT_EQ(nlohmann::json::parse(read_file(folder_ + "/run.json"))["training"]["dtype"], "bf16");
+  const LoadedModel loaded = load_model(path_);
+  EXPECT_EQ(loaded.model.dtype(), DType::bf16);
+  EXPECT_EQ(numbers(loaded.model.parameters()), numbers(trainer.model().parameters()));
+  const SafetensorsFile file = SafetensorsFile::open(path_);
+  for (const auto& [name, parameter] : trainer.model().parameters()) {
+    const Tensor master = file.tensor("optimizer.master." + name);
+    EXPECT_EQ(master.dtype(), DType::f32) << name;
+    EXPECT_EQ(master.to(DType::bf16).to_vector<float>(), parameter.to_vector<float>()) << name;
+    EXPECT_EQ(file.tensor("optimizer.first." + name).dtype(), DType::f32) << name;
+  }
+}
+
+TEST_F(CheckpointTest, AnF32RunHasNoMasterWeights) {
+  const SafetensorsFile file = SafetensorsFile::open(path_);
+  for (const std::string& name : file.names())
+    EXPECT_EQ(name.find("optimizer.master."), std::string::npos) << name;
+}
+
+// Written before there was a choice of dtype.
+TEST_F(CheckpointTest, WithoutADtypeItIsF32) {
+  auto json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
+  ASSERT_EQ(json["training"].erase("dtype"), 1u);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  const SafetensorsFile file = SafetensorsFile::open(path_);
+  for (const std::string& name : file.names()) tensors.emplace_back(name, file.tensor(name).clone());
+  write_safetensors(path_, tensors, {{"tapehead", json.dump()}});
+  EXPECT_EQ(load_model(path_).model.dtype(), DType::f32);
+  Trainer resumed = Trainer::resume(path_, training());
+  resumed.step();
+  trainer_.step();
+  EXPECT_EQ(numbers(resumed.model().parameters()), numbers(trainer_.model().parameters()));
 }
 
 TEST_F(CheckpointTest, AMissingFileIsNamed) {
@@ -179,6 +220,14 @@ TEST_F(CheckpointTest, ADamagedStateIsNamed) {
   write_safetensors(path_, trainer_.model().parameters(), {{"tapehead", json.dump()}});
   EXPECT_THAT([&] { load_model(path_); },
               ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("n_head"))));
+  for (const char* dtype : {"f16", "f8", ""}) {
+    json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
+    json["training"]["dtype"] = dtype;
+    write_safetensors(path_, trainer_.model().parameters(), {{"tapehead", json.dump()}});
+    EXPECT_THAT([&] { load_model(path_); },
+                ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("dtype"))))
+        << dtype;
+  }
 }
 
 TEST_F(CheckpointTest, APathOfAnotherKindIsRefused) {

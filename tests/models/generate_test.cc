@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -19,7 +20,8 @@ using ::testing::ThrowsMessage;
 
 class GenerateTest : public testing::Test {
  protected:
-  GenerateTest() {
+  explicit GenerateTest(DType dtype = DType::f32)
+      : model_({.vocab_size = 13, .n_layer = 2, .n_head = 2, .n_embd = 8, .n_positions = 5}, 0, dtype) {
     Generator generator{.seed = 1};
     const NoGradGuard no_grad;
     for (const auto& [name, parameter] : model_.parameters()) {
@@ -35,16 +37,24 @@ class GenerateTest : public testing::Test {
     std::vector<int32_t> order(13);
     for (int32_t i = 0; i < 13; ++i) order[static_cast<size_t>(i)] = i;
     const auto last = logits.end() - 13;
-    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return last[a] > last[b]; });
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return last[a] > last[b]; });
     return order;
   }
 
-  const GPT model_{{.vocab_size = 13, .n_layer = 2, .n_head = 2, .n_embd = 8, .n_positions = 5}};
+  const GPT model_;
   const std::vector<int32_t> prompt_ = {3, 1, 4};
 };
 
+class GenerateDtypeTest : public GenerateTest, public testing::WithParamInterface<DType> {
+ protected:
+  GenerateDtypeTest() : GenerateTest(GetParam()) {}
+};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, GenerateDtypeTest, testing::Values(DType::f32, DType::bf16),
+                         [](const auto& dtype) { return std::string(name(dtype.param)); });
+
 // Twelve tokens from a context of five: the text outgrows what the model sees.
-TEST_F(GenerateTest, GreedyTakesTheLikeliestAfterTheLastTokensOfTheContext) {
+TEST_P(GenerateDtypeTest, GreedyTakesTheLikeliestAfterTheLastTokensOfTheContext) {
   const auto tokens = generate(model_, prompt_, {.max_tokens = 12, .temperature = 0});
   ASSERT_EQ(tokens.size(), 12u);
   std::vector<int32_t> text = prompt_;
@@ -72,7 +82,7 @@ TEST_F(GenerateTest, DrawsAmongTheTopKAlone) {
 }
 
 // With temperature 2 and all tokens, frequencies over many seeds are softmax(logits / 2).
-TEST_F(GenerateTest, DrawsWithTheSoftmaxsProbabilities) {
+TEST_P(GenerateDtypeTest, DrawsWithTheSoftmaxsProbabilities) {
   const std::vector<int64_t> ids(prompt_.begin(), prompt_.end());
   const auto logits = select(model_.logits(Tensor::from<int64_t>({1, 3}, ids)), 1, -1).to_vector<double>();
   double total = 0;

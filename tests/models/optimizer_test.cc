@@ -5,9 +5,11 @@
 
 #include <limits>
 
+#include "tapehead/core/memory.h"
 #include "tapehead/core/view.h"
 #include "tapehead/models/schedule.h"
 #include "tapehead/ops/linear_cross_entropy.h"
+#include "tapehead/ops/optimizer.h"
 #include "tapehead/tests/models/gpt2_golden.h"
 
 namespace tapehead {
@@ -101,6 +103,91 @@ TEST_F(OnesTest, MomentsAreNamedAfterTheirParametersAndShared) {
   EXPECT_EQ(moments[0].first, "matrix");
   optimizer_.step(0.1);
   EXPECT_NEAR(first(moments[0].second), 0.1, 1e-15);
+}
+
+// ---- Parameters of 16 bits
+
+// Near 1 the bf16 numbers are 2^-8 apart or more, and a step of 1e-4 alone would be rounded away every time.
+TEST(HalfOptimizerTest, StepsTooSmallForBf16AddUp) {
+  Tensor p = Tensor::full({3}, 1, DType::bf16).set_requires_grad();
+  AdamWOptimizer optimizer({{"p", p}});
+  for (int step = 1; step <= 100; ++step) {
+    p.set_grad(Tensor::full({3}, 1, DType::bf16));
+    optimizer.step(1e-4);
+    if (step == 5) {
+      EXPECT_EQ(p.to_vector<double>()[0], 1);
+    }
+  }
+  const Tensor master = optimizer.masters().at(0).second;
+  EXPECT_NEAR(master.to_vector<double>()[0], 1 - 100 * 1e-4, 1e-5);  // 100 roundings of f32
+  EXPECT_EQ(p.to_vector<double>()[0], 0.98828125);  // of bf16's numbers the nearest to 0.99
+}
+
+TEST(HalfOptimizerTest, MomentsAndMasterWeightsAreF32AndOfThe16BitParametersAlone) {
+  Tensor half = Tensor::full({2, 2}, 0.5, DType::bf16), single = Tensor::full({2}, 1);
+  AdamWOptimizer optimizer({{"half", half}, {"single", single}}, {.weight_decay = 0.5});
+  EXPECT_EQ(optimizer.first_moments().at(0).second.dtype(), DType::f32);
+  EXPECT_EQ(optimizer.second_moments().at(0).second.dtype(), DType::f32);
+  const ParameterList masters = optimizer.masters();
+  ASSERT_EQ(masters.size(), 1u);
+  EXPECT_EQ(masters[0].first, "half");
+  EXPECT_EQ(masters[0].second.dtype(), DType::f32);
+  EXPECT_EQ(masters[0].second.to_vector<float>(), std::vector<float>(4, 0.5));
+  // One step of both together: the norm is of all gradients, and matrices alone decay.
+  half.set_requires_grad().set_grad(Tensor::full({2, 2}, 1, DType::bf16));
+  single.set_requires_grad().set_grad(Tensor::full({2}, 1));
+  EXPECT_DOUBLE_EQ(optimizer.step(0.1), std::sqrt(6));
+  EXPECT_NEAR(masters[0].second.to_vector<double>()[0], 0.5 * (1 - 0.1 * 0.5) - 0.1, 1e-6);
+  EXPECT_NEAR(single.to_vector<double>()[0], 1 - 0.1, 1e-6);
+  EXPECT_FALSE(half.grad().defined());
+}
+
+TEST(HalfOptimizerTest, F32ParametersCostTwoMomentsAndStepsNothing) {
+  Tensor p = Tensor::full({100, 3}, 1).set_requires_grad();
+  const MemoryStats before = memory_stats({});
+  AdamWOptimizer optimizer({{"p", p}});
+  MemoryStats after = memory_stats({});
+  EXPECT_EQ(after.live_bytes - before.live_bytes, 2 * 100 * 3 * 4);
+  EXPECT_EQ(after.allocations - before.allocations, 2);
+  EXPECT_TRUE(optimizer.masters().empty());
+  p.set_grad(Tensor::full({100, 3}, 1));
+  after = memory_stats({});
+  optimizer.step(0.1);
+  EXPECT_EQ(memory_stats({}).allocations, after.allocations);
+}
+
+TEST(HalfOptimizerTest, A16BitStepAllocatesNothingEither) {
+  Tensor p = Tensor::full({100, 30}, 1, DType::bf16).set_requires_grad();
+  const MemoryStats before = memory_stats({});
+  AdamWOptimizer optimizer({{"p", p}});
+  EXPECT_EQ(memory_stats({}).live_bytes - before.live_bytes, 3 * 100 * 30 * 4);
+  p.set_grad(Tensor::full({100, 30}, 1, DType::bf16));
+  const MemoryStats after = memory_stats({});
+  optimizer.step(0.1);
+  EXPECT_EQ(memory_stats({}).allocations, after.allocations);
+}
+
+TEST(HalfOptimizerTest, MistakesAreSaid) {
+  EXPECT_THAT(
+      [] {
+        AdamWOptimizer({{"ids", Tensor::zeros({2}, DType::i64)}});
+      },
+      ThrowsMessage<TypeError>(AllOf(HasSubstr("ids"), HasSubstr("i64"))));
+  const auto vector = [](DType dtype) { return std::vector<Tensor>{Tensor::zeros({2}, dtype)}; };
+  const auto step = [&](DType p, DType moments, std::vector<Tensor> master) {
+    std::vector<Tensor> parameters = vector(p), m = vector(moments), v = vector(moments);
+    adamw_step({.learning_rate = 1, .beta1 = 0, .beta2 = 0, .epsilon = 1, .weight_decay = 0, .step = 1},
+               parameters, vector(p), m, v, master);
+  };
+  step(DType::bf16, DType::f32, vector(DType::f32));
+  EXPECT_THAT([&] { step(DType::bf16, DType::bf16, vector(DType::f32)); },
+              ThrowsMessage<TypeError>(AllOf(HasSubstr("first moments"), HasSubstr("must be f32"))));
+  EXPECT_THAT([&] { step(DType::bf16, DType::f32, vector(DType::bf16)); },
+              ThrowsMessage<TypeError>(AllOf(HasSubstr("master weights"), HasSubstr("must be f32"))));
+  EXPECT_THAT([&] { step(DType::bf16, DType::f32, {}); },
+              ThrowsMessage<ValueError>(HasSubstr("0 master weights for 1 parameters")));
+  EXPECT_THAT([&] { step(DType::f32, DType::f32, vector(DType::f32)); },
+              ThrowsMessage<ValueError>(HasSubstr("take none")));
 }
 
 }  // namespace

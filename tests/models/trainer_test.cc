@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tapehead/core/safetensors.h"
 #include "tapehead/models/checkpoint.h"
 #include "tapehead/ops/linear_cross_entropy.h"
 #include "tapehead/tests/models/training_fixture.h"
@@ -86,10 +87,47 @@ TEST_F(TrainerTest, BitsPerByteCountTheWholeText) {
   EXPECT_DOUBLE_EQ(bits_per_byte({.loss = std::log(2) * 3, .tokens = 10}, 15), 2);
 }
 
+// ---- bf16
+
+TEST_F(TrainerTest, Bf16BeginsAsTheRoundedF32ModelAndKeepsTheRest) {
+  TrainConfig config = tiny_config();
+  config.dtype = DType::bf16;
+  const Trainer trainer(config, training());
+  trainer.save(path_);
+  const SafetensorsFile file = SafetensorsFile::open(path_);
+  const GPT exact(config.model, config.seed);
+  for (size_t i = 0; i < exact.parameters().size(); ++i) {
+    const auto& [name, value] = exact.parameters()[i];
+    const Tensor parameter = trainer.model().parameters()[i].second;
+    EXPECT_EQ(parameter.dtype(), DType::bf16) << name;
+    EXPECT_EQ(parameter.to_vector<float>(), value.to(DType::bf16).to_vector<float>()) << name;
+    EXPECT_EQ(file.tensor("optimizer.master." + name).to_vector<float>(), value.to_vector<float>()) << name;
+  }
+}
+
+// Over ten seeds the two losses were at most 0.009 apart, with either ahead.
+TEST_F(TrainerTest, Bf16LearnsAsMuchAsF32) {
+  TrainConfig config = tiny_config();
+  config.steps = 150;
+  config.eval_interval = 0;
+  const double f32 = Trainer(config, training(), held_out()).run().evaluation->loss;
+  config.dtype = DType::bf16;
+  const double bf16 = Trainer(config, training(), held_out()).run().evaluation->loss;
+  EXPECT_LT(bf16, 1.9);
+  EXPECT_NEAR(bf16, f32, 0.02);
+}
+
 // ---- Stopping and resuming
 
-TEST_F(TrainerTest, ResumingIsBitIdenticalToNeverHavingStopped) {
-  Trainer whole(tiny_config(), training(), held_out());
+class ResumeTest : public TrainingFixture, public testing::WithParamInterface<DType> {};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, ResumeTest, testing::Values(DType::f32, DType::bf16),
+                         [](const auto& dtype) { return std::string(name(dtype.param)); });
+
+TEST_P(ResumeTest, IsBitIdenticalToNeverHavingStopped) {
+  TrainConfig config = tiny_config();
+  config.dtype = GetParam();
+  Trainer whole(config, training(), held_out());
   std::vector<double> losses;
   const RunResult expected = whole.run({.on_step = [&](const StepMetrics& m) { losses.push_back(m.loss); }});
 
@@ -105,7 +143,7 @@ TEST_F(TrainerTest, ResumingIsBitIdenticalToNeverHavingStopped) {
                                .checkpoint_path = path_,
                                .stop = &stop};
   {
-    Trainer first(tiny_config(), training(), held_out());
+    Trainer first(config, training(), held_out());
     const RunResult result = first.run(callbacks);
     EXPECT_FALSE(result.finished);
     EXPECT_EQ(result.step, 5);
@@ -124,7 +162,7 @@ TEST_F(TrainerTest, ResumingIsBitIdenticalToNeverHavingStopped) {
   EXPECT_EQ(numbers(last.model().parameters()), numbers(whole.model().parameters()));
   EXPECT_EQ(result.evaluation->loss, expected.evaluation->loss);
 
-  // The checkpoints, too: moments, step, data position, random state.
+  // The checkpoints, too: moments, master weights, step, data position, random state.
   const std::string resumed_bytes = read_file(path_);
   whole.save(path_);
   EXPECT_EQ(read_file(path_), resumed_bytes);
@@ -207,6 +245,8 @@ TEST_F(TrainerTest, MistakesAreValueErrorsThatNameTheFieldAndItsValue) {
     change(config);
     EXPECT_THAT([&] { Trainer(config, training(), held_out()); }, ThrowsMessage<ValueError>(HasSubstr(text)));
   };
+  expect([](TrainConfig& c) { c.dtype = DType::f16; }, "dtype is f16");
+  expect([](TrainConfig& c) { c.dtype = DType::f64; }, "dtype is f64");
   expect([](TrainConfig& c) { c.steps = 0; }, "steps is 0");
   expect([](TrainConfig& c) { c.batch_size = 0; }, "batch_size is 0");
   expect([](TrainConfig& c) { c.batch_size = 85; }, "batch of 85");

@@ -63,6 +63,24 @@ TEST_F(Head, GivesWhatTheOpGives) {
     EXPECT_TRUE(out.contains(name)) << name;
 }
 
+// The program's default is throughput; rows that are given need no word about the method.
+TEST_F(Head, ChoosesThroughputUnlessMethodOrRowsAreGiven) {
+  const Args plan = {"plan", "--rows", "4000", "--features", "64", "--classes", "500", "--json"};
+  const auto options = [&](const Args& more) { return run_json(plan + more)["options"]; };
+  EXPECT_EQ(options({})["chunking_method"], "throughput");
+  EXPECT_EQ(options({})["batch_chunk_size"], 512);
+  EXPECT_EQ(options({"--batch-chunk-size", "8"})["chunking_method"], nullptr);
+  EXPECT_EQ(options({"--batch-chunk-size", "8"})["batch_chunk_size"], 8);
+  EXPECT_EQ(options({"--chunking-method", "auto"})["chunking_method"], "aspect_ratio");
+  EXPECT_EQ(options({"--chunking-method", "auto", "--batch-chunk-size", "8"})["batch_chunk_size"], 8);
+  EXPECT_EQ(options({"--chunking-method", "none"})["batch_chunk_size"], 4000);
+  EXPECT_EQ(run_json(head(good(), {"--json"}))["options"]["chunking_method"], "throughput");
+  EXPECT_EQ(run_json(head(good(), {"--reference", "--json"}))["path"], "reference");
+  const Args bench = {"bench", "head", "--shape", "700,16,300", "--repeats", "1", "--json"};
+  EXPECT_EQ(run_json(bench)["rows_per_chunk"], 512);
+  EXPECT_EQ(run_json(bench + Args{"--reference"})["rows_per_chunk"], 700);
+}
+
 TEST_F(Head, TakesWhatTheUserFreezesAndHowOftenToGoBack) {
   run_json(head(good(), {"--frozen", "input,bias", "--json", "--out", path("out")}));
   SafetensorsFile out = SafetensorsFile::open(path("out"));
@@ -75,14 +93,14 @@ TEST_F(Head, TakesWhatTheUserFreezesAndHowOftenToGoBack) {
 }
 
 TEST_F(Head, BenchSaysWhatItMeasured) {
-  const json result = run_json({"bench", "head", "--shape", "64,16,300", "--batch-chunk-size", "8",
-                                "--chunking-method", "none", "--repeats", "2", "--json"});
+  const json result = run_json(
+      {"bench", "head", "--shape", "64,16,300", "--batch-chunk-size", "8", "--repeats", "2", "--json"});
   EXPECT_EQ(result["rows_per_chunk"], 8);
   for (const char* key :
        {"forward_seconds", "backward_seconds", "total_seconds", "peak_bytes", "roofline_share"})
     EXPECT_GT(result[key].get<double>(), 0) << key;
-  const json plan = run_json({"plan", "--rows", "64", "--features", "16", "--classes", "300",
-                              "--batch-chunk-size", "8", "--chunking-method", "none", "--json"});
+  const json plan = run_json(
+      {"plan", "--rows", "64", "--features", "16", "--classes", "300", "--batch-chunk-size", "8", "--json"});
   EXPECT_EQ(result["peak_bytes"], plan["forward_peak_bytes"]);
   expect_error({"bench", "head", "--shape", "64,16"}, 2, "ValueError", "N,F,C");
   expect_error({"bench", "head", "--ignored", "1"}, 2, "ValueError", "--ignored 1");
@@ -193,6 +211,8 @@ TEST_F(Head, RefusesBadAndContradictoryFlags) {
   refuse({"--batch-chunk-size", "7", "--chunking-method", "aspect_ratio"}, "ValueError",
          "batch_chunk_size 7 disagrees with");
   refuse({"--reference", "--acc-policy", "compact"}, "ValueError", "--reference holds the whole logits");
+  refuse({"--reference", "--chunking-method", "throughput"}, "ValueError",
+         "--reference holds the whole logits");
   refuse({"--reference", "--batch-chunk-size", "4"}, "ValueError", "--reference holds the whole logits");
   refuse({"--reference", "--recompute"}, "ValueError", "--reference holds the whole logits");
   refuse({"--no-grad", "--backward", "1"}, "ValueError", "contradict");
@@ -208,8 +228,9 @@ TEST_F(Head, PlansGemmasHead) {
   const Args gemma = {"plan",      "--rows", "8192",    "--features", "2304",
                       "--classes", "256000", "--dtype", "bf16"};
   const json plan = run_json(gemma + Args{"--json"});
-  EXPECT_EQ(plan["rows_per_chunk"], 128);
-  EXPECT_EQ(plan["chunks"], 64);
+  EXPECT_EQ(plan["rows_per_chunk"], 512);
+  EXPECT_EQ(plan["chunks"], 16);
+  EXPECT_EQ(run_json(gemma + Args{"--chunking-method", "auto", "--json"})["rows_per_chunk"], 128);
   EXPECT_EQ(plan["options"]["acc_policy"], "accurate");
   int64_t forward = 0;
   for (const json& b : plan["buffers"]) forward += b["pass"] == "forward" ? b["bytes"].get<int64_t>() : 0;

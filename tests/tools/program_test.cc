@@ -59,6 +59,38 @@ TEST_F(Program, TrainsAndSaysNothingOnStandardError) {
   EXPECT_EQ(strangers(), Args());
 }
 
+TEST_F(Program, TrainsInBf16AndGoesOnWithIt) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  const auto f32_bytes = fs::file_size(folder_ / "run/checkpoint.safetensors");
+  fs::remove(folder_ / "run/checkpoint.safetensors");
+  const Result result = run(train(kTiny + Args{"--dtype", "bf16"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.out.find("held-out loss: "), std::string::npos) << result.out;
+  EXPECT_NE(read_file(folder_ / "run/checkpoint.json").find("\"dtype\": \"bf16\""), std::string::npos);
+  // For each parameter 2 + 3 · 4 bytes: its own, two moments and the master weight; in f32 3 · 4.
+  EXPECT_GT(fs::file_size(folder_ / "run/checkpoint.safetensors"), f32_bytes);
+  const Result more = run({"train", "--resume", path("run"), "--steps", "6"});
+  EXPECT_EQ(more.status, 0) << more.err;
+  const Result eval = run({"eval", path("run")});
+  EXPECT_EQ(eval.status, 0) << eval.err;
+  EXPECT_NE(eval.out.find("nats per token"), std::string::npos) << eval.out;
+  const Result text = run({"generate", path("run"), "--prompt", "line", "--tokens", "10"});
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_TRUE(text.out.starts_with("line")) << text.out;
+  const Result ids = run({"tokenize", "encode", path("run")}, {.stdin_text = "apples"});
+  EXPECT_EQ(run({"tokenize", "decode", path("run")}, {.stdin_text = ids.out}).out, "apples");
+}
+
+TEST_F(Program, RefusesDtypesThatItDoesNotTrainIn) {
+  for (const char* dtype : {"f16", "f64", "i32", "bfloat16", ""}) {
+    expect_error(train(kTiny + Args{"--dtype", dtype}), 2, "ValueError",
+                 fmt::format("--dtype {}: a model is trained in f32 or in bf16", dtype));
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+  expect_error({"train", "--resume", path("run"), "--dtype", "bf16"}, 2, "ValueError",
+               "--dtype excludes --resume");
+}
+
 TEST_F(Program, AsksBeforeItTrainsOverARun) {
   ASSERT_EQ(run(train(kTiny)).status, 0);
   const std::string before = read_file(folder_ / "run/checkpoint.safetensors");
