@@ -26,6 +26,7 @@ struct Writer {
     json[key] = value;
   }
   void operator()(const char* key, DType& value) { json[key] = name(value); }
+  void later(const char* key, auto& value) { (*this)(key, value); }
   template <class F>
   void object(const char* key, F&& fields) {
     Json inner = Json::object();
@@ -44,9 +45,10 @@ struct Reader {
   void operator()(const char* key, T& value) {
     json.at(key).get_to(value);
   }
-  /// Checkpoints from before there was a choice of dtype have no such field: they are of the default.
-  void operator()(const char* key, DType& value) {
-    if (json.contains(key)) value = parse_dtype(json.at(key).get<std::string>());
+  void operator()(const char* key, DType& value) { value = parse_dtype(json.at(key).get<std::string>()); }
+  /// A field that came later: checkpoints from before have the default.
+  void later(const char* key, auto& value) {
+    if (json.contains(key)) (*this)(key, value);
   }
   template <class F>
   void object(const char* key, F&& fields) {
@@ -68,6 +70,8 @@ static void visit(auto visitor, TrainState& state) {
     field("seed", state.dropout.seed);
     field("next", state.dropout.next);
   });
+  visitor.later("filter_seed", state.filter.seed);
+  visitor.later("filter_next", state.filter.next);
   visitor("tokenizer", c.tokenizer);
   visitor.object("model", [&](auto field) {
     field("vocab_size", c.model.vocab_size);
@@ -79,7 +83,7 @@ static void visit(auto visitor, TrainState& state) {
     field("layer_norm_epsilon", c.model.layer_norm_epsilon);
   });
   visitor.object("training", [&](auto field) {
-    field("dtype", c.dtype);
+    field.later("dtype", c.dtype);
     field("steps", c.steps);
     field("batch_size", c.batch_size);
     field("micro_batch_size", c.micro_batch_size);
@@ -102,6 +106,7 @@ static void visit(auto visitor, TrainState& state) {
     field("recompute", c.head.recompute);
     field("label_smoothing", c.head.label_smoothing);
     field("z_loss", c.head.z_loss);
+    field.later("gradient_filter", c.head.gradient_filter);
   });
 }
 

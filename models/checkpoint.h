@@ -22,6 +22,7 @@ struct TrainState {
   DataPosition position = {};
   int64_t training_tokens = 0;  ///< size of the training file: another one is not the same run
   Generator dropout = {};
+  Generator filter = {};  ///< of the head's gradient filter
 };
 
 /// Writes parameters, moments, master weights and state. Throws ValueError if `path` does not end in

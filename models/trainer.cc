@@ -8,7 +8,6 @@
 #include "tapehead/core/stopwatch.h"
 #include "tapehead/core/view.h"
 #include "tapehead/models/checkpoint.h"
-#include "tapehead/ops/linear_cross_entropy.h"
 
 namespace tapehead {
 
@@ -25,7 +24,8 @@ static LinearCrossEntropyArgs head_args(const HeadConfig& head) {
   args.zero_if_empty = true;
   args.label_smoothing = head.label_smoothing;
   args.z_loss = head.z_loss;
-  LinearCrossEntropyOptions::Fields fields = {.acc_policy = head.acc_policy, .recompute = head.recompute};
+  LinearCrossEntropyOptions::Fields fields = {
+      .acc_policy = head.acc_policy, .recompute = head.recompute, .gradient_filter = head.gradient_filter};
   if (head.batch_chunk_size > 0) {
     fields.batch_chunk_size = head.batch_chunk_size;
     fields.chunking_method.reset();
@@ -84,7 +84,7 @@ Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_siz
   check<ValueError>(batch_size >= 1, "[evaluate] batch_size is {}: it must be at least 1", batch_size);
   const Stopwatch stopwatch;
   const NoGradGuard no_grad;
-  HeadConfig plain = head;  // cross entropy itself
+  HeadConfig plain = head;  // cross entropy itself, whose gradient nobody wants
   plain.label_smoothing = plain.z_loss = 0;
   LinearCrossEntropyArgs args = head_args(plain);
   args.reduction = Reduction::sum;
@@ -106,7 +106,7 @@ Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_siz
 namespace {
 
 // The seeds of a run's other random numbers, made from its own with blocks that initialisation never reaches.
-enum class Purpose : uint64_t { order, dropout };
+enum class Purpose : uint64_t { order, dropout, filter };
 
 }  // namespace
 
@@ -131,7 +131,8 @@ Trainer::Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile
       optimizer_(model_.parameters(), config_.optimizer),
       batches_(*training_, config_.batch_size, config_.model.n_positions,
                derive_seed(config_.seed, Purpose::order)),
-      dropout_{.seed = derive_seed(config_.seed, Purpose::dropout)} {
+      dropout_{.seed = derive_seed(config_.seed, Purpose::dropout)},
+      filter_{.seed = derive_seed(config_.seed, Purpose::filter)} {
   if (config_.dtype == DType::f32) return;
   const GPT exact(config_.model, config_.seed);
   const ParameterList parameters = model_.parameters(), masters = optimizer_.masters();
@@ -154,6 +155,7 @@ Trainer Trainer::resume(const std::string& path, TokenFile training, std::option
   trainer.batches_ = Batches(*trainer.training_, state.config.batch_size, state.config.model.n_positions,
                              derive_seed(state.config.seed, Purpose::order), state.position);
   trainer.dropout_ = state.dropout;
+  trainer.filter_ = state.filter;
   return trainer;
 }
 
@@ -169,7 +171,8 @@ void Trainer::save(const std::string& path) const {
                    .step = steps_made(),
                    .position = batches_.position(),
                    .training_tokens = training_->size(),
-                   .dropout = dropout_},
+                   .dropout = dropout_,
+                   .filter = filter_},
                   model_, optimizer_);
 }
 
@@ -185,11 +188,14 @@ StepMetrics Trainer::step() {
   // Every micro-batch divides by the tokens of the whole batch, so that their gradients add up to the batch's own.
   LinearCrossEntropyArgs args = head_args(config_.head);
   args.normalizer = static_cast<double>(batch.target_tokens);
+  args.filter_numbers = &filter_;
+  args.filter_stats = std::make_shared<GradientFilterStats>();
   const int64_t rows = config_.micro_batch_size > 0 ? config_.micro_batch_size : config_.batch_size;
   try {
     for (int64_t first = 0; first < config_.batch_size; first += rows) {
       metrics.loss += micro_batch(slice(batch.ids, 0, first, first + rows),
                                   slice(batch.targets, 0, first, first + rows), args);
+      metrics.filter += *args.filter_stats;
     }
     metrics.grad_norm = optimizer_.step(metrics.lr, config_.clip_norm);
     OpTimer::charge("optimizer");

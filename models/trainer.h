@@ -15,6 +15,7 @@
 #include "tapehead/models/gpt.h"
 #include "tapehead/models/optimizer.h"
 #include "tapehead/models/schedule.h"
+#include "tapehead/ops/linear_cross_entropy.h"
 
 namespace tapehead {
 
@@ -26,6 +27,7 @@ struct HeadConfig {
   bool recompute = false;
   double label_smoothing = 0;  ///< of training alone
   double z_loss = 0;           ///< of training alone
+  std::string gradient_filter = "none";
 
   bool operator==(const HeadConfig&) const = default;
 };
@@ -61,10 +63,11 @@ struct StepMetrics {
   int64_t step = 0;  ///< counts from 1
   double loss = 0;   ///< nats per target token, before this step's update
   double lr = 0;
-  double grad_norm = 0;  ///< before clipping
-  int64_t tokens = 0;    ///< target tokens of this step
-  double seconds = 0;    ///< wall time of this step
-  int64_t epoch = 0;     ///< that the step's first window is of
+  double grad_norm = 0;             ///< before clipping
+  int64_t tokens = 0;               ///< target tokens of this step
+  double seconds = 0;               ///< wall time of this step
+  int64_t epoch = 0;                ///< that the step's first window is of
+  GradientFilterStats filter = {};  ///< of the head's gradient filter; all 0 without one
 };
 
 struct Evaluation {
@@ -149,7 +152,7 @@ class Trainer {
   GPT model_;
   AdamWOptimizer optimizer_;
   Batches batches_;
-  Generator dropout_;
+  Generator dropout_, filter_;
   HeadMemory head_;
 };
 

@@ -30,14 +30,14 @@ Tensor embedding(const Tensor& weight, const Tensor& ids) {
                          y_rows);
   return record("embedding", y, {weight, ids}, {flat_ids},
                 [rows, features, count](const Upstream& up) -> Gradients {
-                  const Tensor grad = reshape(up.grad.contiguous(), {count, features}), ids = up.saved(0);
+                  const Tensor grad = reshape(up.grad.contiguous(), {count, features}), rows_of = up.saved(0);
                   if (Tensor* sum = up.sum_so_far(0)) {  // most rows of the table are not touched
                     sum->bump_version();
-                    backend(*sum).scatter_add_rows(grad, ids, {}, *sum);
+                    backend(*sum).scatter_add_rows(grad, rows_of, {}, *sum);
                     return {Tensor(), Tensor()};
                   }
                   Tensor gweight = Tensor::zeros({rows, features}, grad.dtype(), grad.device());
-                  backend(gweight).scatter_add_rows(grad, ids, {}, gweight);
+                  backend(gweight).scatter_add_rows(grad, rows_of, {}, gweight);
                   return {gweight, Tensor()};
                 });
 }

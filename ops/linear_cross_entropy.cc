@@ -297,6 +297,16 @@ void warn_ignored(const char* cause) {
 
 }  // namespace
 
+GradientFilterStats& GradientFilterStats::operator+=(const GradientFilterStats& other) {
+  rows += other.rows;
+  filtered_mass += other.filtered_mass;
+  sparse_chunks += other.sparse_chunks;
+  dense_chunks += other.dense_chunks;
+  sparse_rows += other.sparse_rows;
+  entries += other.entries;
+  return *this;
+}
+
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target,
                             const LinearCrossEntropyArgs& args) {
   check_tensors(input, weight, target, args.bias);

@@ -18,7 +18,9 @@ struct GradientFilterStats {
   int64_t sparse_chunks = 0;  ///< whose products went over the entries that were left
   int64_t dense_chunks = 0;   ///< where too many were left for that
   int64_t sparse_rows = 0;    ///< rows of the sparse chunks
-  int64_t entries = 0;        ///< left in them, without the targets that are kept apart
+  int64_t entries = 0;        ///< left in them, those of the targets included
+
+  GradientFilterStats& operator+=(const GradientFilterStats& other);
 };
 
 struct LinearCrossEntropyArgs : CrossEntropyArgs {

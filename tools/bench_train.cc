@@ -30,6 +30,7 @@ constexpr int64_t kWarmUp = 2;  // steps: the first makes what later ones find m
 struct TrainBench {
   std::string preset = "quickstart";
   std::optional<int64_t> n_layer, n_head, n_embd, context, vocab_size, batch_size;  // instead of the preset's
+  std::string dtype = "f32", gradient_filter = "none";
   int64_t repeats = 5;
   bool as_json = false;
 };
@@ -49,6 +50,8 @@ TrainConfig config_of(const TrainBench& o) {
   config.model.n_positions = o.context.value_or(config.model.n_positions);
   config.model.vocab_size = o.vocab_size.value_or(config.model.vocab_size);
   config.batch_size = o.batch_size.value_or(config.batch_size);
+  config.dtype = parse_dtype(o.dtype);
+  config.head.gradient_filter = o.gradient_filter;
   config.steps = kWarmUp + o.repeats;
   config.validate();
   return config;
@@ -146,7 +149,7 @@ void bench_train(const TrainBench& o) {
   check<ValueError>(o.repeats >= 1, "--repeats {}: at least 1", o.repeats);
   const TrainConfig config = config_of(o);
   const GPTConfig& model = config.model;
-  ReferenceProduct product(DType::f32);
+  ReferenceProduct product(config.dtype);
   const int64_t before = memory_stats({}).live_bytes;
   Trainer trainer(config, random_tokens(config));
   const Measured m = measure(trainer, product, o.repeats, before);
@@ -206,6 +209,9 @@ void add_bench_train(CLI::App& bench) {
   train->add_option("--context", options->context, "tokens that the model sees at once");
   train->add_option("--vocab-size", options->vocab_size, "words in the head");
   train->add_option("--batch-size", options->batch_size, "contexts in a step");
+  train->add_option("--dtype", options->dtype, "f32 or bf16")->capture_default_str();
+  train->add_option("--head-gradient-filter", options->gradient_filter, "as `train` takes it")
+      ->capture_default_str();
   train->add_option("--repeats", options->repeats, "how often; medians are printed")->capture_default_str();
   add_threads_option(*train);
   train->add_flag("--json", options->as_json, "print one JSON object");

@@ -52,14 +52,17 @@ MetricsLog::MetricsLog(std::string path, int64_t step) : path_(std::move(path)) 
 MetricsLog::~MetricsLog() { close(descriptor_); }
 
 void MetricsLog::add(const StepMetrics& m) {
-  append(json({{"step", m.step},
-               {"loss", m.loss},
-               {"lr", m.lr},
-               {"grad_norm", m.grad_norm},
-               {"tokens", m.tokens},
-               {"seconds", m.seconds},
-               {"epoch", m.epoch}})
-             .dump());
+  json line = {{"step", m.step},     {"loss", m.loss},       {"lr", m.lr},      {"grad_norm", m.grad_norm},
+               {"tokens", m.tokens}, {"seconds", m.seconds}, {"epoch", m.epoch}};
+  if (m.filter.rows > 0) {
+    const auto each = [&](double total, int64_t rows) {
+      return rows > 0 ? total / static_cast<double>(rows) : 0.0;
+    };
+    line["head_sparse_share"] = each(static_cast<double>(m.filter.sparse_rows), m.filter.rows);
+    line["head_entries_per_row"] = each(static_cast<double>(m.filter.entries), m.filter.sparse_rows);
+    line["head_filtered_mass"] = each(m.filter.filtered_mass, m.filter.rows);
+  }
+  append(line.dump());
 }
 
 void MetricsLog::add(const Evaluation& e, int64_t bytes) {

@@ -103,6 +103,8 @@ void add_head_options(CLI::App& train, HeadConfig& head) {
            train.add_option("--head-acc-policy", head.acc_policy, "auto, accurate, balanced or compact"),
            train.add_option("--head-label-smoothing", head.label_smoothing, "in [0, 1]"),
            train.add_option("--head-z-loss", head.z_loss, "coefficient of lse²"),
+           train.add_option("--head-gradient-filter", head.gradient_filter,
+                            "none; stochastic:TAU: a faster head, its gradient without bias; threshold:EPS"),
            train.add_flag("--head-recompute", head.recompute,
                           "less memory: backward computes the head again"),
        }) {

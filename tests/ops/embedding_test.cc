@@ -5,8 +5,12 @@
 
 #include <limits>
 
+#include "tapehead/backends/backend.h"
 #include "tapehead/core/gradcheck.h"
+#include "tapehead/core/memory.h"
 #include "tapehead/core/view.h"
+#include "tapehead/ops/elementwise.h"
+#include "tapehead/ops/reduce.h"
 #include "tapehead/tests/golden_cases.h"
 #include "tapehead/tests/testing.h"
 
@@ -76,6 +80,42 @@ TEST(Embedding, RepeatedIdsInHalfPrecisionRoundOnce) {
     backward(y, Tensor::full(y.shape(), 1, dtype));
     EXPECT_EQ(weight.grad().to_vector<float>(), std::vector<float>({0, 0, 4096, 4096, 0, 0}));
   }
+}
+
+// A tied table's other gradient comes first; the embedding's is added to it where the ids say.
+TEST(Embedding, JoinsASumThatIsThereAlready) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    Tensor weight = random_tensor({6, 5}, 1, 1, dtype).set_requires_grad();
+    const Tensor ids = Tensor::from<int64_t>({4}, {3, 0, 3, 5}), other = random_tensor({6, 5}, 2, 1, dtype),
+                 gradient = random_tensor({4, 5}, 3, 1, dtype);
+    const Tensor rows = embedding(weight, ids), all = mul(weight, other);  // `all` is the newer one
+    const Tensor joined = sum(mul(rows, gradient)) + sum(all);
+    const int64_t before = memory_stats({}).live_bytes;
+    reset_peak({});
+    backward(joined);
+    const int64_t tables = (memory_stats({}).peak_bytes - before) / (30 * size_of(dtype));
+    EXPECT_LT(tables, 3) << "a dense gradient of the embedding was made";
+    const Tensor together = weight.grad();
+    weight.set_grad({});
+    backward(sum(mul(embedding(weight, ids), gradient)));
+    Tensor expected = weight.grad().to(DType::f64);
+    backend(expected).accumulate(other, 1, expected);
+    expect_close(together.to(DType::f64), expected, dtype == DType::bf16 ? 1e-2 : 1e-6, 1e-7, "joined");
+  }
+}
+
+// Hazard: a sum that somebody else holds, as a hook may, must not be written.
+TEST(Embedding, LeavesASumAloneThatIsHeld) {
+  Tensor weight = leaf({6, 5}, 1);
+  const Tensor ids = Tensor::from<int64_t>({4}, {3, 0, 3, 5});
+  const Tensor view = reshape(weight, {6, 5});
+  const Tensor rows = embedding(view, ids);
+  const Tensor held = random_tensor({6, 5}, 9);
+  const std::vector<double> before = held.to_vector<double>();
+  backward(sum(rows) + sum(record("give", view.detach().clone(), {view}, {},
+                                  [held](const Upstream&) { return Gradients{held}; })));
+  EXPECT_EQ(held.to_vector<double>(), before);
+  EXPECT_NEAR(weight.grad().to_vector<double>()[15], before[15] + 2, 1e-15);
 }
 
 // The ids may be used again for the next batch while this one waits for its backward: the tape notices.
