@@ -19,6 +19,9 @@ static int64_t block_size(int64_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// What may be held in all: a quarter beyond the peak, as sizes of different moments do not fit each other.
+static int64_t most_held(int64_t peak) { return peak + peak / 4; }
+
 static void* ask_system(int64_t size) {
   const bool large = size >= 2 * kHugePage;
   const auto bytes = static_cast<size_t>(size);
@@ -37,7 +40,7 @@ void* MemoryCache::allocate(int64_t bytes) {
     if (found->second.empty()) kept_.erase(found);
     kept_bytes_ -= size;
   } else {
-    evict(live_ + size + kept_bytes_ - std::max(peak_, live_ + size));
+    evict(live_ + size + kept_bytes_ - most_held(std::max(peak_, live_ + size)));
     ++system_allocations_;
     memory = ask_system(size);
     if (!memory) {

@@ -119,8 +119,10 @@ TEST(HalfOptimizerTest, StepsTooSmallForBf16AddUp) {
     }
   }
   const Tensor master = optimizer.masters().at(0).second;
-  EXPECT_NEAR(master.to_vector<double>()[0], 1 - 100 * 1e-4, 1e-5);  // 100 roundings of f32
-  EXPECT_EQ(p.to_vector<double>()[0], 0.98828125);                   // of bf16's numbers the nearest to 0.99
+  // 100 roundings of f32 apart.
+  EXPECT_NEAR(master.to_vector<double>()[0], 1 - 100 * 1e-4, 1e-5);
+  // The bf16 number nearest to 0.99.
+  EXPECT_EQ(p.to_vector<double>()[0], 0.98828125);
 }
 
 TEST(HalfOptimizerTest, MomentsAndMasterWeightsAreF32AndOfThe16BitParametersAlone) {
