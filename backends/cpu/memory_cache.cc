@@ -19,8 +19,8 @@ static int64_t block_size(int64_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-// What may be held in all: a quarter beyond the peak, as sizes of different moments do not fit each other.
-static int64_t most_held(int64_t peak) { return peak + peak / 4; }
+// What may be held in all: somewhat more than the peak, as sizes of different moments do not fit each other.
+static int64_t most_held(int64_t peak) { return peak + peak / 4 + (1 << 20); }
 
 static void* ask_system(int64_t size) {
   const bool large = size >= 2 * kHugePage;

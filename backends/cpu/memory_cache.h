@@ -11,7 +11,8 @@
 
 namespace tapehead {
 
-/// Thread-safe. What is kept and what is live are together at most a quarter more than the most that was live at once.
+/// Thread-safe. What is kept and what is live are together at most a quarter and 1 MiB more than the most that was live at
+/// once.
 class MemoryCache {
  public:
   ~MemoryCache() { release(); }
