@@ -39,8 +39,8 @@ struct GradientFilter {
   bool operator==(const GradientFilter&) const = default;
 };
 
-/// A sparse matrix (R, V) of at most S entries a row: value[r, k] stands in column index[r, k], for k < count[r],
-/// columns ascending. Dense tensors.
+/// A sparse matrix (R, V) of at most S entries a row: value[r, k] stands in column index[r, k], for k < count[r], in any
+/// order, no column twice. Dense tensors.
 struct SparseRows {
   Tensor count;  ///< (R) i64; S + 1 where there were more
   Tensor index;  ///< (R, S) i32
@@ -82,7 +82,7 @@ struct CrossEntropyRows {
                           ///< also in a narrower dtype: each element is then written after it was read
   Tensor own_gradient;  ///< (R) f64: takes the gradient's entry at the target index, and `gradient` a 0 there
   Tensor target_gradient;  ///< (R, C), of target_probability
-  /// (R, C): the entries of `gradient` that are not 0, in its stead; only for index targets. Label smoothing's part of
+  /// (R, C): the entries of `gradient` that the filter leaves, in its stead; only for index targets. Label smoothing's part of
   /// every class, -row_scale · e / C · w_c · logit_scale, is left out, so with it there is no softcap.
   SparseRows sparse_gradient;
   Tensor filtered_mass;  ///< (R) f64: Σ p_c of what is below the filter's level, without the target index

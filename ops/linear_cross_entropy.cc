@@ -64,6 +64,7 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
   const Tensor ids = head.rows.ids();  // undefined: all rows count
   const auto buffer = [&](std::string_view name) { return plan.allocate(name, device); };
 
+  if (head.filter_stats && gradients.any()) *head.filter_stats = {};
   if (head.rows.rows() == 0) {
     for (Tensor g : {gradients.input, gradients.weight, gradients.bias}) {
       if (g.defined()) g.fill(head.rows.averages_nothing() ? std::numeric_limits<double>::quiet_NaN() : 0);

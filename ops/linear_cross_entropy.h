@@ -63,7 +63,7 @@ struct LinearCrossEntropyArgs : CrossEntropyArgs {
 /// goes through sparse products instead, chunk by chunk, unless so much is left that dense ones are faster.
 ///  - stochastic:TAU keeps every p >= TAU and the target's entry exactly; another p becomes TAU with probability p / TAU,
 ///    else 0. So the gradient's expectation is exact, from the first step on; the variance added to a row (the sum over
-///    its entries) is at most TAU times the mass below TAU; and about 2 / TAU entries are left at most, whatever C is.
+///    its entries) is at most TAU times the mass below TAU; and about 1 / TAU entries are left at most, whatever C is.
 ///    Numbers depend on row and class alone: chunks and threads do not change the choice.
 ///  - threshold:EPS drops every p < EPS but the target's: biased by what is dropped (per entry what Cut Cross-Entropy,
 ///    Wijmans et al., 2024, does per block).

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <limits>
 
+#include "tapehead/ops/filtered_chunks.h"
+
 namespace tapehead {
 
 static constexpr std::array<std::string_view, 4> kPolicies = {"auto", "accurate", "balanced", "compact"};
@@ -150,8 +152,13 @@ static int64_t budget_rows(int64_t budget, int64_t N, int64_t F, int64_t C, DTyp
   double fixed = n * (5 + 4) * 8;  // ids, index, two scales, loss; four statistics
   if (T == DType::f32) fixed += c * 8;
   if (wide) fixed += c * A + (r.acc_policy != AccPolicy::compact ? c * f * A : 0);
-  const double a_row = 8 + c * A + f * narrow + f * (r.acc_policy == AccPolicy::accurate ? A : narrow) +
-                       (probabilities ? c * narrow : 0);
+  double a_row = 8 + c * A + f * narrow + f * (r.acc_policy == AccPolicy::accurate ? A : narrow) +
+                 (probabilities ? c * narrow : 0);
+  if (!probabilities && sparse_entries(r.gradient_filter, C) > 0) {
+    const double W = static_cast<double>(size_of(arithmetic_dtype(T)));
+    fixed += n * (1 + 1) * 8 + (c + 2 * f) * W;  // mass and counts; what is smoothed
+    a_row += c / 8 * (4 + W) + W + f * W;  // what is kept: sparse_window(); wide rows of the input gradient
+  }
   int64_t rows = 1;
   while (rows < N && fixed + 2.0 * static_cast<double>(rows) * a_row <= static_cast<double>(budget))
     rows *= 2;

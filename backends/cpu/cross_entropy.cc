@@ -3,6 +3,7 @@
 //
 // Blocks are staged as W, the arithmetic's type (f32, or f64 for f64), whatever they are stored as. Sums over
 // classes run in lanes of W inside a block and in f64 across blocks.
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -69,27 +70,16 @@ struct SparseRun {
   int64_t capacity = 0;
   int64_t count = 0;  // capacity + 1: there were more
 
-  explicit operator bool() const { return index != nullptr; }
-
-  // Those of g, classes [begin, begin + n). Most vectors have none.
-  void append(int64_t begin, int64_t n, const W* HWY_RESTRICT g) {
-    const hn::ScalableTag<W> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (int64_t i = 0; i < n && count <= capacity; i += lanes) {
-      if (hn::AllTrue(d, hn::Eq(hn::Load(d, g + i), hn::Zero(d)))) continue;
-      for (int64_t c = i; c < std::min(i + lanes, n) && count <= capacity; ++c) {
-        if (g[c] == 0) continue;
-        if (count < capacity) {
-          index[count] = static_cast<int32_t>(begin + c);
-          value[count] = g[c];
-        }
-        ++count;
-      }
+  void add(int64_t c, W g) {
+    if (count < capacity) {
+      index[count] = static_cast<int32_t>(c);
+      value[count] = g;
     }
+    count = std::min(count + 1, capacity + 1);
   }
 };
 
-// The filter of one row's exp(z - reference), which are its probabilities times their sum.
+// The filter of one row's e_c = exp(z_c - reference), which are its probabilities times their sum.
 template <class W>
 struct RowFilter {
   GradientFilter::Kind kind = GradientFilter::none;
@@ -98,53 +88,52 @@ struct RowFilter {
 
   explicit operator bool() const { return kind != GradientFilter::none; }
 
-  // Filters those of classes [begin, begin + padded). Returns the sum of what was below the level. A NaN stays.
-  double apply(int64_t begin, int64_t padded, W* HWY_RESTRICT e) const {
-    return kind == GradientFilter::threshold ? drop(padded, e) : sample(begin, padded, e);
-  }
-
- private:
-  double drop(int64_t padded, W* HWY_RESTRICT e) const {
-    const hn::ScalableTag<W> d;
-    const auto l = hn::Set(d, level);
-    auto below = hn::Zero(d);
-    for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
-      const auto v = hn::Load(d, e + i);
-      const auto small = hn::Lt(v, l);
-      below = hn::Add(below, hn::IfThenElseZero(small, v));
-      hn::Store(hn::IfThenZeroElse(small, v), d, e + i);
-    }
-    return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, below)));
-  }
-
-  double sample(int64_t begin, int64_t padded, W* HWY_RESTRICT e) const {
+  // Calls keep(i, e) for what is left of classes [begin, begin + padded), whose e are values(i), a vector from i on; most
+  // vectors have nothing. Returns the sum of what was below the level. A NaN is kept.
+  template <class Values, class Keep>
+  HWY_INLINE double choose(int64_t begin, int64_t padded, Values&& values, Keep&& keep) const {
     const hn::ScalableTag<W> d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    const auto l = hn::Set(d, level), scale = hn::Set(d, 256 / level), zero = hn::Zero(d),
-               one = hn::Set(d, W{1});
+    const auto l = hn::Set(d, level), scale = hn::Set(d, 256 / level), zero = hn::Zero(d);
     HWY_ALIGN uint32_t words[kBlock / 4];
-    HWY_ALIGN W rest[hn::MaxLanes(d)];
-    const uint64_t block = first + static_cast<uint64_t>(begin / 16);
-    RandomWords(seed, block, (padded + 15) / 16, words);
+    HWY_ALIGN W v[hn::MaxLanes(d)], left[hn::MaxLanes(d)];
+    if (kind == GradientFilter::stochastic) {
+      RandomWords(seed, first + static_cast<uint64_t>(begin / 16), (padded + 15) / 16, words);
+    } else {
+      std::fill_n(words, kBlock / 4, ~uint32_t{0});  // next to nothing below the level comes into question
+    }
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
     auto below = zero;
     for (int64_t i = 0; i < padded; i += lanes) {
-      const auto v = hn::Load(d, e + i);
-      const auto small = hn::Lt(v, l);
-      below = hn::Add(below, hn::IfThenElseZero(small, v));
-      // Kept if (b + v) / 256 < e / level: whatever v is where what b leaves is outside (0, 1).
-      const auto left = hn::IfThenElseZero(small, hn::MulSub(v, scale, ByteNumbers(d, bytes + i)));
-      hn::Store(hn::IfThenElse(small, hn::IfThenElseZero(hn::Ge(left, one), l), v), d, e + i);
-      if (hn::AllFalse(d, hn::And(hn::Gt(left, zero), hn::Lt(left, one)))) continue;
-      hn::Store(left, d, rest);
-      for (int64_t k = 0; k < lanes; ++k) {
-        if (rest[k] <= 0 || rest[k] >= 1) continue;
-        const uint64_t c = static_cast<uint64_t>(begin + i + k);
-        const auto refined = philox(seed, (uint64_t{1} << 63) + 16 * (first + c / 16) + c % 16);
-        e[i + k] = static_cast<W>(to_uniform(refined[0])) < rest[k] ? level : W{0};
+      const auto e = values(i);
+      const auto small = hn::Lt(e, l);
+      below = hn::Add(below, hn::IfThenElseZero(small, e));
+      // Kept if (b + u) / 256 < e / level: whatever u is, unless what b leaves is between 0 and 1.
+      const auto rest = hn::IfThenElse(small, hn::MulSub(e, scale, ByteNumbers(d, bytes + i)), scale);
+      const auto candidate = hn::Not(hn::Le(rest, zero));
+      if (hn::AllFalse(d, candidate)) continue;
+      hn::Store(e, d, v);
+      hn::Store(rest, d, left);
+      uint64_t bits = 0;
+      hn::StoreMaskBits(d, candidate, reinterpret_cast<uint8_t*>(&bits));
+      for (; bits != 0; bits &= bits - 1) {
+        const int64_t k = std::countr_zero(bits);
+        if (!(v[k] < level)) {
+          keep(i + k, v[k]);
+        } else if (kind == GradientFilter::stochastic && (left[k] >= 1 || number(begin + i + k) < left[k])) {
+          keep(i + k, level);
+        }
       }
     }
     return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, below)));
+  }
+
+ private:
+  // u of class c.
+  W number(int64_t c) const {
+    const uint64_t block = first + static_cast<uint64_t>(c / 16);
+    return static_cast<W>(
+        to_uniform(philox(seed, (uint64_t{1} << 63) + 16 * block + static_cast<uint64_t>(c % 16))[0]));
   }
 };
 
@@ -329,63 +318,75 @@ double Loss(const Row<W>& row, const RowSums<W>& sums, double scale, double z_sc
   return value;
 }
 
-// What a row's gradient is written to; null where it is not wanted.
+// d loss / d z_c = of_p · p_c - scale · a_c, minus scale · b at the target, with
+// of_p = scale · (Σ a + b) + 2 · z_scale · lse. From z to the logits as given: slope(z) · logit_scale.
 template <class W>
-struct GradientOutput {
-  MutableRun dense;
-  double unit = 1;        // of `dense`
-  SparseRun<W> sparse;    // instead of `dense`: without the factors of all classes
-  double* own = nullptr;  // takes the target's entry
-  double* filtered_mass = nullptr;
+struct GradientFactors {
+  double b, z_slope, of_p;
+
+  GradientFactors(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale)
+      : b(row.target_factor()),
+        z_slope(z_scale != 0 ? 2 * z_scale * sums.lse() : 0),
+        of_p(scale * (sums.factor_sum + b) + z_slope) {}
+
+  // At the target, whose a_c is `own`: (Σ a + b) · p - own - b with p = target / (target + others), without the
+  // cancellation of p - 1.
+  double at_target(const RowSums<W>& sums, double scale, double own) const {
+    return scale * ((sums.factor_sum * sums.target - b * sums.others) / sums.exp_sum() - own) +
+           z_slope * sums.target / sums.exp_sum();
+  }
 };
 
-// d loss / d z_c = scale · ((Σ a + b) · p_c - a_c) + 2 · z_scale · lse · p_c, minus scale · b at the target;
-// and from z to the logits as given. The filter chooses among the p_c.
+// What a row's gradient is written to.
+struct GradientOutput {
+  MutableRun dense;
+  double unit = 1;                  // of `dense`
+  double* own = nullptr;            // takes the target's entry
+  double* filtered_mass = nullptr;  // what the filter found below its level
+};
+
 template <class W>
 void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale,
-                   const RowFilter<W>& filter, GradientOutput<W>& out) {
+                   const RowFilter<W>& filter, const GradientOutput& out) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   HWY_ALIGN W staged[kBlock], a[kBlock], g[kBlock], scratch[kBlock];
-  const double b = row.target_factor();
-  const double z_slope = z_scale != 0 ? 2 * z_scale * sums.lse() : 0;
+  const GradientFactors<W> f(row, sums, scale, z_scale);
   const double inverse_cap = row.softcap > 0 ? 1 / row.softcap : 0;
 
   const auto reference = hn::Set(d, sums.reference);
-  const auto of_p = hn::Set(d, static_cast<W>((scale * (sums.factor_sum + b) + z_slope) / sums.exp_sum()));
+  const auto of_p = hn::Set(d, static_cast<W>(f.of_p / sums.exp_sum()));
   const auto of_factor = hn::Set(d, static_cast<W>(-scale));
   const auto cap = hn::Set(d, static_cast<W>(inverse_cap)),
              of_z = hn::Set(d, static_cast<W>(row.logit_scale / out.unit));
-  const bool factors = row.has_factors() && !out.sparse;
   double filtered = 0;
   for (int64_t begin = 0; begin < row.C; begin += kBlock) {
     const int64_t n = std::min(kBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
     const W* z = row.read_z(begin, n, padded, staged, scratch);
     const bool has_target = begin <= row.target && row.target < begin + n;
-    if (!filter) {
-      for (int64_t i = 0; i < padded; i += lanes) {
-        hn::Store(hn::Mul(of_p, Exp(d, hn::Sub(hn::LoadU(d, z + i), reference))), d, g + i);
-      }
+    if (filter) {
+      for (int64_t i = 0; i < padded; i += lanes)
+        hn::Store(Exp(d, hn::Sub(hn::LoadU(d, z + i), reference)), d, a + i);
+      if (has_target) a[row.target - begin] = 0;
+      std::fill_n(g, padded, W{0});
+      filtered += filter.choose(
+          begin, padded, [&](int64_t i) HWY_ATTR { return hn::Load(d, a + i); },
+          [&](int64_t i, W e) { g[i] = e; });
+      for (int64_t i = 0; i < padded; i += lanes) hn::Store(hn::Mul(of_p, hn::Load(d, g + i)), d, g + i);
     } else {
       for (int64_t i = 0; i < padded; i += lanes)
-        hn::Store(Exp(d, hn::Sub(hn::LoadU(d, z + i), reference)), d, g + i);
-      if (has_target) g[row.target - begin] = 0;
-      filtered += filter.apply(begin, padded, g);
-      for (int64_t i = 0; i < padded; i += lanes) hn::Store(hn::Mul(of_p, hn::Load(d, g + i)), d, g + i);
+        hn::Store(hn::Mul(of_p, Exp(d, hn::Sub(hn::LoadU(d, z + i), reference))), d, g + i);
     }
-    if (factors) {
+    if (row.has_factors()) {
       row.stage_factors(begin, n, padded, a, scratch);
       for (int64_t i = 0; i < padded; i += lanes) {
         hn::Store(hn::MulAdd(of_factor, hn::Load(d, a + i), hn::Load(d, g + i)), d, g + i);
       }
     }
     if (has_target) {
-      // (Σ a + b) · p - a - b with p = target / (target + others), without the cancellation of p - 1.
-      const double own = factors ? static_cast<double>(row.factor(row.target)) : 0;
-      const double loss_part =
-          scale * ((sums.factor_sum * sums.target - b * sums.others) / sums.exp_sum() - own);
-      g[row.target - begin] = static_cast<W>(loss_part + z_slope * sums.target / sums.exp_sum());
+      const double own = row.has_factors() ? static_cast<double>(row.factor(row.target)) : 0;
+      g[row.target - begin] = static_cast<W>(f.at_target(sums, scale, own));
     }
     if (row.softcap > 0) {  // d z / d u = 1 - (z / cap)²
       for (int64_t i = 0; i < padded; i += lanes) {
@@ -398,13 +399,43 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
     }
     if (out.own && has_target)
       *out.own = out.unit * static_cast<double>(std::exchange(g[row.target - begin], W{0}));
-    if (out.sparse) {
-      out.sparse.append(begin, n, g);
-    } else {
-      out.dense.write(begin, n, g);
-    }
+    out.dense.write(begin, n, g);
   }
   if (out.filtered_mass) *out.filtered_mass = filtered / sums.exp_sum();
+}
+
+// The entries that the filter leaves, without the part -scale · a_c that all classes have.
+template <class W>
+void WriteSparseGradient(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale,
+                         const RowFilter<W>& filter, SparseRun<W>& out, double* filtered_mass) {
+  const hn::ScalableTag<W> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  HWY_ALIGN W staged[kBlock], scratch[kBlock];
+  const GradientFactors<W> f(row, sums, scale, z_scale);
+  const W of_p = static_cast<W>(f.of_p / sums.exp_sum() * row.logit_scale);
+  const W cap = static_cast<W>(row.softcap);
+  const auto slope = [&](W z) { return cap > 0 ? 1 - z / cap * (z / cap) : W{1}; };  // z may be -inf
+
+  const auto reference = hn::Set(d, sums.reference);
+  double filtered = 0;
+  for (int64_t begin = 0; begin < row.C; begin += kBlock) {
+    const int64_t n = std::min(kBlock, row.C - begin);
+    const int64_t padded = (n + lanes - 1) / lanes * lanes;
+    const W* z = row.read_z(begin, n, padded, staged, scratch);
+    const int64_t target = row.target - begin;
+    filtered += filter.choose(
+        begin, padded,
+        [&](int64_t i) HWY_ATTR {
+          const auto e = Exp(d, hn::Sub(hn::LoadU(d, z + i), reference));
+          if (target < i || target >= i + lanes) return e;
+          const auto lane = hn::Iota(d, static_cast<W>(0));
+          return hn::IfThenZeroElse(hn::Eq(lane, hn::Set(d, static_cast<W>(target - i))), e);
+        },
+        [&](int64_t i, W e) { out.add(begin + i, of_p * e * slope(z[i])); });
+  }
+  const double own = f.at_target(sums, scale, 0) * row.logit_scale;
+  out.add(row.target, static_cast<W>(own) * slope(sums.z_target));
+  if (filtered_mass) *filtered_mass = filtered / sums.exp_sum();
 }
 
 // d loss / d q_c = -scale · (1 - e) · w_c · log p_c.
@@ -502,17 +533,18 @@ void CrossEntropy(const CrossEntropyRows& rows) {
         filter.first =
             rows.filter_first + static_cast<uint64_t>((filter_row ? filter_row[r] : r) * ((C + 15) / 16));
       }
-      GradientOutput<W> out;
+      double* mass = filtered_mass ? filtered_mass + r : nullptr;
       if (sparse) {
-        out.sparse = {sparse_index + r * capacity, sparse_value + r * capacity, capacity};
+        SparseRun<W> out = {sparse_index + r * capacity, sparse_value + r * capacity, capacity};
+        WriteSparseGradient(row, sums, scale, z_scale, filter, out, mass);
+        sparse_count[r] = out.count;
       } else {
-        out.dense = write_row(rows.gradient, r);
-        out.unit = rows.gradient_unit;
+        WriteGradient(row, sums, scale, z_scale, filter,
+                      {.dense = write_row(rows.gradient, r),
+                       .unit = rows.gradient_unit,
+                       .own = own_gradient ? own_gradient + r : nullptr,
+                       .filtered_mass = mass});
       }
-      if (own_gradient) out.own = own_gradient + r;
-      if (filtered_mass) out.filtered_mass = filtered_mass + r;
-      WriteGradient(row, sums, scale, z_scale, filter, out);
-      if (sparse) sparse_count[r] = out.sparse.count;
     }
   });
 }

@@ -16,6 +16,13 @@
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/nd_loop.h"
 
+#ifndef TAPEHEAD_DROP_TOGETHER  // this file is included once for each instruction set
+#define TAPEHEAD_DROP_TOGETHER
+namespace tapehead {
+constexpr int64_t kDropTogether = 512;  // elements whose random words are drawn at once
+}
+#endif
+
 // ---- Activations on dense float or double, for each instruction set
 
 HWY_BEFORE_NAMESPACE();
@@ -118,12 +125,10 @@ void UnaryF64(Unary op, int64_t n, double* y, const double* x, const double* gy)
 
 // ---- Dropout
 
-// y = x · scale where to_uniform(word) >= p, else 0, for up to kWords elements of the blocks from `first` on.
-constexpr int64_t kWords = 512;
-
+// y = x · scale where to_uniform(word) >= p, else 0, for up to kDropTogether elements of the blocks from `first` on.
 template <class T>
 void Drop(double p, T scale, uint64_t seed, uint64_t first, int64_t n, const T* x, T* y) {
-  HWY_ALIGN uint32_t words[kWords];
+  HWY_ALIGN uint32_t words[kDropTogether];
   RandomWords(seed, first, (n + 3) / 4, words);
   // The same in integers, exactly: to_uniform takes a word's upper 24 bits.
   const auto least = static_cast<uint32_t>(std::ceil(p * 0x1p24));
@@ -258,7 +263,7 @@ void CpuBackend::scale(const Tensor& factor, Tensor& y) {
 }
 
 void CpuBackend::dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) {
-  constexpr int64_t kBlock = 512;  // elements that words are drawn for at once
+  constexpr int64_t kBlock = kDropTogether;
   const Tensor dense = x.contiguous();
   const DType dtype = y.dtype(), wide = arithmetic_dtype(dtype);
   const auto* in = static_cast<const char*>(dense.raw_data());

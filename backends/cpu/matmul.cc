@@ -75,9 +75,9 @@ static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alp
 // ---- 16-bit operands that oneDNN does not take. OpenBLAS has no product for them: panels are widened to f32, in which products of
 // 16-bit numbers are exact, and multiplied there.
 
-// At most 512 rows or columns at a time: three panels of 2 MiB stay in a thread's workspace, and widening one
-// is little beside multiplying it.
-constexpr int64_t kPanel = 512;
+// At most so many rows or columns at a time: three panels of 4 MiB stay in a thread's workspace, and widening one is
+// little beside multiplying it.
+constexpr int64_t kPanel = 1024;
 constexpr int64_t kDepth = 1024;
 
 // This thread's memory for panel `which`, as a matrix in x's order; not counted, as a library's is not.

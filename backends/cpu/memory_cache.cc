@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <limits>
 
 namespace tapehead {
 
@@ -15,7 +16,7 @@ static constexpr int64_t kStepsPerDoubling = 8;  // sizes that are told apart: 1
 // What a block for `bytes` really has, so that tensors of about one size can follow each other.
 static int64_t block_size(int64_t bytes) {
   const auto floor = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes)));
-  const int64_t step = std::max(kAlignment, floor / kStepsPerDoubling);
+  const int64_t step = MemoryCache::kKeeps ? std::max(kAlignment, floor / kStepsPerDoubling) : kAlignment;
   return (bytes + step - 1) / step * step;
 }
 
@@ -31,6 +32,7 @@ static void* ask_system(int64_t size) {
 }
 
 void* MemoryCache::allocate(int64_t bytes) {
+  if (bytes > std::numeric_limits<int64_t>::max() / 4) return nullptr;  // sums of sizes would overflow
   const int64_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
   void* memory = nullptr;
@@ -58,16 +60,15 @@ void MemoryCache::deallocate(void* memory, int64_t bytes) noexcept {
   const int64_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
   live_ -= size;
-#ifdef __SANITIZE_ADDRESS__
-  std::free(memory);  // so that a use after this is caught
-#else
+  if (!kKeeps) return std::free(memory);
   try {
     kept_[size].push_back(memory);
     kept_bytes_ += size;
   } catch (const std::bad_alloc&) {
+    if (const auto found = kept_.find(size); found != kept_.end() && found->second.empty())
+      kept_.erase(found);
     std::free(memory);
   }
-#endif
 }
 
 void MemoryCache::release() noexcept {

@@ -101,7 +101,18 @@ void AddTerms(int64_t F, DType dtype, const Term<W>* terms, int64_t count, W* wi
 // What a thread needs beside its arguments.
 template <class W>
 struct Scratch {
-  explicit Scratch(int64_t F) : wide(static_cast<size_t>(kTogether * F)), sums(static_cast<size_t>(F)) {}
+  Scratch(int64_t F, int64_t most_terms)
+      : wide(static_cast<size_t>(kTogether * F)), sums(static_cast<size_t>(F)) {
+    terms.reserve(static_cast<size_t>(most_terms));
+  }
+
+  // One for each thread: made before the threads are, where memory may run out.
+  static std::vector<Scratch> for_threads(int64_t F, int64_t most_terms) {
+    std::vector<Scratch> all;
+    for (int t = 0; t < omp_get_max_threads(); ++t) all.emplace_back(F, most_terms);
+    return all;
+  }
+  static Scratch& of(std::vector<Scratch>& all) { return all[static_cast<size_t>(omp_get_thread_num())]; }
 
   std::vector<W> wide, sums;
   std::vector<Term<W>> terms;
@@ -115,8 +126,9 @@ void SparseMatmul(const SparseRows& s, const Tensor& table, Tensor& y) {
   const W* value = s.value.data<W>();
   const Rows from(table);
   char* out = static_cast<char*>(y.mutable_raw_data());
+  std::vector<Scratch<W>> scratches = Scratch<W>::for_threads(F, S);
   parallel_for(R, 1, [&](int64_t begin, int64_t end) {
-    Scratch<W> scratch(F);
+    Scratch<W>& scratch = Scratch<W>::of(scratches);
     for (int64_t r = begin; r < end; ++r) {
       scratch.terms.clear();
       for (int64_t k = r * S; k < r * S + count[r]; ++k)
@@ -128,11 +140,12 @@ void SparseMatmul(const SparseRows& s, const Tensor& table, Tensor& y) {
   });
 }
 
-// The same matrix by columns: those of column v are entries [first[v], first[v + 1]), rows ascending.
+// The same matrix by columns: those of column v are entries [first[v], first[v + 1]), rows ascending. Its memory is not
+// counted, as a library's is not: 8 or 16 bytes an entry and 8 a column.
 template <class W>
 struct Columns {
   struct Entry {
-    int64_t row;
+    int32_t row;
     W value;
   };
   std::vector<int64_t> first;
@@ -151,7 +164,8 @@ struct Columns {
     entries.resize(static_cast<size_t>(total));
     for (int64_t r = 0; r < R; ++r) {
       for (int64_t k = r * S; k < r * S + count[r]; ++k)
-        entries[static_cast<size_t>(first[static_cast<size_t>(index[k])]++)] = {r, value[k]};
+        entries[static_cast<size_t>(first[static_cast<size_t>(index[k])]++)] = {static_cast<int32_t>(r),
+                                                                                value[k]};
     }
     // Each now stands where the next column begins.
     std::move_backward(first.begin(), first.end() - 1, first.end());
@@ -184,8 +198,9 @@ void SparseTransposedMatmul(const SparseRows& s, const Tensor& x, const Tensor& 
   const int64_t* id = row.defined() ? row.data<int64_t>() : nullptr;
   char* out = static_cast<char*>(table.mutable_raw_data());
   const int64_t out_bytes = F * size_of(table.dtype());
+  std::vector<Scratch<W>> scratches = Scratch<W>::for_threads(F, s.index.size(0));
   columns.share(std::max<int64_t>(1, kGrain / F), [&](int64_t begin, int64_t end) {
-    Scratch<W> scratch(F);
+    Scratch<W>& scratch = Scratch<W>::of(scratches);
     for (int64_t v = begin; v < end; ++v) {
       const int64_t first = columns.first[static_cast<size_t>(v)],
                     last = columns.first[static_cast<size_t>(v + 1)];

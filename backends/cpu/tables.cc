@@ -70,21 +70,22 @@ void CpuBackend::scatter_add_rows(const Tensor& x, const Tensor& ids, const Tens
       const X* in = x.data<X>();
       T* out = table.mutable_data<T>();
       const auto add = [&](int64_t begin, int64_t end) {
-        const int64_t first = begin * kFeatures, last = std::min(end * kFeatures, features);
-        std::vector<double> sums(static_cast<size_t>(last - first));
-        for (int64_t i = 0; i < rows;) {
-          const int64_t same = at(id, at(order, i));
-          T* to = out + same * features + first;
-          for (size_t f = 0; f < sums.size(); ++f)
-            sums[f] = static_cast<double>(static_cast<wide_t<T>>(to[f]));
-          for (; i < rows && at(id, at(order, i)) == same; ++i) {
-            const int64_t r = at(order, i);
-            const double by = factor ? factor[r] : 1;
-            const X* row = in + r * features + first;
-            for (size_t f = 0; f < sums.size(); ++f)
-              sums[f] += by * static_cast<double>(static_cast<wide_t<X>>(row[f]));
+        for (int64_t block = begin; block < end; ++block) {
+          const int64_t first = block * kFeatures, n = std::min(kFeatures, features - first);
+          for (int64_t i = 0; i < rows;) {
+            const int64_t same = at(id, at(order, i));
+            T* to = out + same * features + first;
+            double sums[kFeatures];
+            for (int64_t f = 0; f < n; ++f) sums[f] = static_cast<double>(static_cast<wide_t<T>>(to[f]));
+            for (; i < rows && at(id, at(order, i)) == same; ++i) {
+              const int64_t r = at(order, i);
+              const double by = factor ? factor[r] : 1;
+              const X* row = in + r * features + first;
+              for (int64_t f = 0; f < n; ++f)
+                sums[f] += by * static_cast<double>(static_cast<wide_t<X>>(row[f]));
+            }
+            for (int64_t f = 0; f < n; ++f) to[f] = static_cast<T>(static_cast<wide_t<T>>(sums[f]));
           }
-          for (size_t f = 0; f < sums.size(); ++f) to[f] = static_cast<T>(static_cast<wide_t<T>>(sums[f]));
         }
       };
       parallel_for(blocks, std::max<int64_t>(1, kGrain / (rows * kFeatures)), add);

@@ -209,8 +209,12 @@ double CpuBackend::squared_norm(std::span<const Tensor> tensors) {
           } else if constexpr (std::is_same_v<T, double>) {
             sum = HWY_DYNAMIC_DISPATCH(squares_f64)(n, piece);
           } else {
-            for (int64_t j = 0; j < n; ++j)
-              sum += static_cast<double>(piece[j]) * static_cast<double>(piece[j]);
+            float wide[1024];
+            for (int64_t j = 0; j < n; j += 1024) {
+              const int64_t count = std::min<int64_t>(1024, n - j);
+              convert_run(t.dtype(), piece + j, DType::f32, wide, count);
+              sum += HWY_DYNAMIC_DISPATCH(squares_f32)(count, wide);
+            }
           }
         }
       });

@@ -3,8 +3,10 @@
 #include <omp.h>
 
 #include <cmath>
+#include <limits>
 #include <map>
 
+#include "tapehead/core/view.h"
 #include "tapehead/ops/linear_cross_entropy_plan.h"
 #include "tapehead/ops/matmul.h"
 #include "tapehead/tests/ops/head_problem.h"
@@ -311,6 +313,7 @@ TEST(GradientFilter, OtherDtypesFollow) {
       const auto gradients = [&](Problem& of) {
         Generator numbers{.seed = 21};
         LinearCrossEntropyArgs args = filtered("stochastic:0.05", numbers, 8);
+        args.label_smoothing = 0.1;
         LinearCrossEntropyOptions::Fields fields = args.options->fields();
         fields.acc_policy = policy;
         args.options = LinearCrossEntropyOptions(fields);
@@ -329,6 +332,81 @@ TEST(GradientFilter, OtherDtypesFollow) {
         Tensor difference = got.to(DType::f64).clone();
         backend(difference).accumulate(expected, -1, difference);
         EXPECT_LT(norm(difference), tolerance * norm(expected)) << what;
+      }
+    }
+  }
+}
+
+// Hazard: a class that is masked with -inf has no slope to multiply by, and a target's 0 stays 0.
+TEST(GradientFilter, MaskedTargetsGiveWhatTheDenseGradientGives) {
+  for (const double weight_of_target : {1.0, 0.0}) {
+    Problem p(4, 3, 300);
+    const int64_t masked = p.target.to_vector<int64_t>()[1];
+    p.bias.mutable_data<double>()[masked] = -std::numeric_limits<double>::infinity();
+    p.class_weight.mutable_data<double>()[masked] = weight_of_target;
+    Generator numbers{.seed = 4};
+    LinearCrossEntropyArgs sparse = filtered("threshold:0.001", numbers), dense = chunked(4);
+    sparse.reduction = dense.reduction = Reduction::sum;
+    sparse.class_weight = dense.class_weight = p.class_weight;
+    const auto row_gradient = [&](const LinearCrossEntropyArgs& args) {
+      p.clear();
+      backward(p.loss(args));
+      const std::vector<double> g = p.input.grad().to_vector<double>();
+      return std::vector<double>(g.begin() + 3, g.begin() + 6);
+    };
+    const std::vector<double> got = row_gradient(sparse), expected = row_gradient(dense);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_TRUE(std::isfinite(got[i])) << weight_of_target;
+      EXPECT_NEAR(got[i], expected[i], 0.2) << weight_of_target;  // less what was dropped
+    }
+  }
+}
+
+TEST(GradientFilter, NothingCountsAndFewClassesAreFine) {
+  Generator numbers{.seed = 4};
+  Problem p(3, 4, 300);
+  p.mask({0, 1, 2});
+  LinearCrossEntropyArgs args = filtered("stochastic:0.05", numbers);
+  args.reduction = Reduction::sum;
+  args.filter_stats->rows = 77;  // of an earlier call
+  backward(p.loss(args));
+  EXPECT_EQ(args.filter_stats->rows, 0);
+  for (double g : p.input.grad().to_vector<double>()) EXPECT_EQ(g, 0);
+  for (const int64_t C : {1, 2, 7, 8}) {
+    Problem few(5, 4, C);
+    args.bias = few.bias;
+    numbers = {.seed = 11};
+    backward(few.loss(args));
+    expect_gradients(few, logits_gradient(few, args, parse_gradient_filter("stochastic:0.05"), 11, 0), 1,
+                     1e-11, fmt::format("{} classes", C));
+  }
+}
+
+TEST(GradientFilter, OneGradientAloneAndWeightsByColumnsToo) {
+  for (int wanted = 1; wanted < 8; ++wanted) {
+    for (const bool by_columns : {false, true}) {
+      Problem p(9, 5, 407);
+      if (by_columns) p.weight = transpose(transpose(p.weight.detach(), 0, 1).contiguous(), 0, 1).detach();
+      p.input.set_requires_grad(wanted & 1);
+      p.weight.set_requires_grad(wanted & 2);
+      p.bias.set_requires_grad(wanted & 4);
+      Generator numbers{.seed = 11};
+      LinearCrossEntropyArgs args = filtered("stochastic:0.1", numbers);
+      args.reduction = Reduction::sum;
+      args.bias = p.bias;
+      backward(p.loss(args));
+      EXPECT_EQ(args.filter_stats->sparse_chunks, by_columns ? 0 : 3);
+      Problem all(9, 5, 407);
+      backward(all.loss([&] {
+        numbers = {.seed = 11};
+        LinearCrossEntropyArgs same = args;
+        same.bias = all.bias;
+        return same;
+      }()));
+      for (const auto& [one, whole] :
+           {std::pair(p.input, all.input), std::pair(p.weight, all.weight), std::pair(p.bias, all.bias)}) {
+        EXPECT_EQ(one.grad().defined(), one.requires_grad());
+        if (one.requires_grad()) expect_close(one.grad(), whole.grad(), 1e-11, 1e-13, "alone");
       }
     }
   }

@@ -156,13 +156,17 @@ TEST(LinearCrossEntropyPlan, AutoNeverCostsMemory) {
 }
 
 TEST(LinearCrossEntropyPlan, BudgetHoldsAndIsUsed) {
-  for (DType dtype : {DType::f32, DType::bf16}) {
+  for (const auto& [dtype, filter] :
+       {std::pair(DType::f32, "none"), std::pair(DType::bf16, "none"), std::pair(DType::f32, "stochastic"),
+        std::pair(DType::bf16, "threshold"), std::pair(DType::f64, "stochastic:0.00001")}) {
     for (int64_t megabytes : {1, 16, 256}) {
       LinearCrossEntropyProblem p = {.N = 8192, .F = 2304, .C = 256000, .dtype = dtype, .bias = true};
       LinearCrossEntropyArgs args;
+      args.label_smoothing = 0.1;
       args.options = Options({.chunking_method = fmt::format("budget:{}MiB", megabytes),
                               .acc_policy = "compact",
-                              .acc_dtype = is_half(dtype) ? DType::f32 : dtype});
+                              .acc_dtype = is_half(dtype) ? DType::f32 : dtype,
+                              .gradient_filter = filter});
       const LinearCrossEntropyPlan plan = plan_linear_cross_entropy(p, args);
       const int64_t rows = plan.options.batch_chunk_size;
       const int64_t transient =

@@ -92,6 +92,29 @@ TEST_F(Head, TakesWhatTheUserFreezesAndHowOftenToGoBack) {
   expect_error(head(good(), {"--backward", "2"}), 2, "RuntimeError", "allow_retain_graph");
 }
 
+TEST_F(Head, FiltersTheGradientAndPlansForIt) {
+  const Tensors wide = {{"input", random_tensor({40, 6}, 1, 1, DType::f32)},
+                        {"weight", random_tensor({900, 6}, 2, 1, DType::f32)},
+                        {"target", random_indices({40}, 900, 3)}};
+  const auto filtered = [&](const char* filter, const char* seed) {
+    const json result = run_json(head(wide, {"--gradient-filter", filter, "--filter-seed", seed, "--json",
+                                             "--batch-chunk-size", "16", "--out", path("out")}));
+    EXPECT_EQ(result["plan_bytes"], result["peak_bytes"]);
+    return std::pair(result, SafetensorsFile::open(path("out")).tensor("grad_weight").to_vector<float>());
+  };
+  const auto [once, gradient] = filtered("stochastic:0.05", "1");
+  EXPECT_EQ(once["options"]["gradient_filter"], "stochastic:0.05");
+  EXPECT_EQ(once["gradient_filter"]["rows"], 40);
+  EXPECT_EQ(once["gradient_filter"]["sparse_chunks"], 3);
+  EXPECT_GT(once["gradient_filter"]["filtered_mass"], 30);
+  EXPECT_EQ(filtered("stochastic:0.05", "1").second, gradient);
+  EXPECT_NE(filtered("stochastic:0.05", "2").second, gradient);
+  EXPECT_FALSE(run_json(head(wide, {"--json"})).contains("gradient_filter"));
+  expect_error(head(wide, {"--gradient-filter", "some"}), 2, "ValueError",
+               "gradient_filter \"some\" is not one of");
+  expect_error(head(wide, {"--reference", "--gradient-filter", "threshold"}), 2, "ValueError", "--reference");
+}
+
 TEST_F(Head, BenchSaysWhatItMeasured) {
   const json result = run_json(
       {"bench", "head", "--shape", "64,16,300", "--batch-chunk-size", "8", "--repeats", "2", "--json"});

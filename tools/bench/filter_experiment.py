@@ -2,11 +2,11 @@
 
     python3 -m venv VENV && VENV/bin/pip install numpy matplotlib
     bazel build //tools:tapehead
-    VENV/bin/python tools/bench/filter_experiment.py --text bible.txt [--runs FOLDER] [--page-only]
+    VENV/bin/python tools/bench/filter_experiment.py --text bible.txt --gpt2 FOLDER [--runs FOLDER] [--page-only]
 
-Trains the model of tools/quickstart with its own vocabulary and with one as large as GPT-2's (--vocab-size 50257, or as far
-as the text's merges reach), each with the exact gradient and with filters, over several seeds. Runs that are there already
-are not made again. Afterwards times a step of each kind in turn.
+Trains the model of tools/quickstart with its own tokenizer and with GPT-2's (FOLDER holds its vocab.json and merges.txt), each
+with the exact gradient and with filters, over several seeds. Runs that are there already are not made again. Afterwards times
+a step of each kind in turn.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILTERS = ("none", "stochastic:0.001953125", "stochastic:0.0078125", "stochastic:0.03125", "threshold:0.000244140625")
 LABELS = ("exact", "stochastic, TAU = 2⁻⁹", "stochastic, TAU = 2⁻⁷", "stochastic, TAU = 2⁻⁵", "threshold, EPS = 2⁻¹²")
-MODELS = {"small": [], "large": ["--vocab-size", "50257"]}
+MODELS = ("small", "large")
 COLORS = ("#222222", "#0072b2", "#009e73", "#e69f00", "#cc3311")
 
 
@@ -34,14 +34,15 @@ def run(options, model, name, seed):
     if not (folder / "summary.json").exists():
         command = [options.program, "train", "--text", options.text, "--out", folder, "--seed", seed, "--eval-every", 0,
                    "--save-every", 0, "--head-gradient-filter", name, "--steps", options.steps[model],
-                   "--batch-size", options.batch[model], *MODELS[model]]
-        tokenizer = options.runs / f"{model}-tokenizer"
-        if tokenizer.exists():  # the same for all, trained once
-            command = [a for a in command if a not in MODELS[model]] + ["--tokenizer", tokenizer]
+                   "--batch-size", options.batch[model]]
+        trained = options.runs / "small-tokenizer"  # once, by the first run
+        tokenizer = options.gpt2 if model == "large" else trained
+        if tokenizer.exists():
+            command += ["--tokenizer", tokenizer]
         print("run:", folder.name, flush=True)
         subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
-        if not tokenizer.exists():
-            tokenizer.symlink_to(folder.resolve() / "tokenizer")
+        if not trained.exists():
+            trained.symlink_to(folder.resolve() / "tokenizer")
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if "loss" in line], json.loads((folder / "summary.json").read_text())
 
@@ -132,7 +133,7 @@ def verdict(results):
     lines = []
     for model in MODELS:
         of = results[model]
-        noise = statistics.stdev(of["none"]["held_out"])
+        noise = statistics.stdev(of["none"]["held_out"]) if len(of["none"]["held_out"]) > 1 else float("nan")
         for name, label in list(zip(FILTERS, LABELS))[1:]:
             cost = statistics.mean(of[name]["held_out"]) - statistics.mean(of["none"]["held_out"])
             speed = of["none"]["step_seconds"] / of[name]["step_seconds"]
@@ -148,7 +149,7 @@ def report(results, seeds, steps):
 
 Written by `tools/bench/filter_experiment.py`. The model of `tools/quickstart` on its text, {len(seeds)} seeds each, with the exact gradient and with
 `--head-gradient-filter`: {steps['small']} steps of {small['tokens']:,} tokens with its {small['vocabulary']:,} classes, and {steps['large']} steps of {large['tokens']:,} tokens
-with {large['vocabulary']:,}. The loss itself is always exact. Means over seeds, ± their standard deviation. Steps were timed
+with GPT-2's {large['vocabulary']:,}. The loss itself is always exact. Means over seeds, ± their standard deviation. Steps were timed
 in turn, untrained, when most entries are left by `stochastic` and fewest by `threshold`.
 
 ![Loss and entries over training](gradient_filter.svg)
@@ -165,7 +166,7 @@ in turn, untrained, when most entries are left by `stochastic` and fewest by `th
 
 {verdict(results)}
 
-`stochastic` is without bias from the first step, and what it leaves is bounded: about 2 / TAU entries a row. `threshold` drops
+`stochastic` is without bias from the first step, and what it leaves is bounded: about 1 / TAU entries a row. `threshold` drops
 all that is small: early in training that is nearly everything but the target, so its gradient only pushes the right class up, and
 its steps are cheapest just when they are most wrong.
 """
@@ -174,11 +175,12 @@ its steps are cheapest just when they are most wrong.
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, help="what to train on")
+    parser.add_argument("--gpt2", type=Path, help="folder with GPT-2's vocab.json and merges.txt")
     parser.add_argument("--runs", type=Path, default=Path("runs/filter"), help="where the runs are kept")
     parser.add_argument("--program", type=Path, default=ROOT / "bazel-bin/tools/tapehead")
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
-    parser.add_argument("--small-steps", type=int, default=250)
-    parser.add_argument("--large-steps", type=int, default=150)
+    parser.add_argument("--small-steps", type=int, default=200)
+    parser.add_argument("--large-steps", type=int, default=120)
     parser.add_argument("--repeats", type=int, default=5, help="of the timing")
     parser.add_argument("--page-only", action="store_true", help="write page and picture from docs/gradient_filter.json")
     o = parser.parse_args()
