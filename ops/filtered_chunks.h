@@ -15,7 +15,7 @@ namespace tapehead {
 /// where that is beyond what pays, C / kClassesPerEntry.
 int64_t sparse_entries(const GradientFilter& filter, int64_t C);
 
-/// How many rows' entries are kept at once (P), of n: as many as fit into a quarter of B rows of f32 logits.
+/// How many rows' entries are kept at once (P), of n: as many as fit into a sixth of B rows of f32 logits.
 int64_t sparse_window(int64_t S, int64_t C, int64_t B, int64_t n);
 
 class FilteredChunks {
