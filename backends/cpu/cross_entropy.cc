@@ -3,7 +3,6 @@
 //
 // Blocks are staged as W, the arithmetic's type (f32, or f64 for f64), whatever they are stored as. Sums over
 // classes run in lanes of W inside a block and in f64 across blocks.
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -16,16 +15,12 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/cross_entropy.cc"
 #include "tapehead/backends/cpu/simd.h"
 #include <hwy/foreach_target.h>
+#include "tapehead/backends/cpu/gradient_filter-inl.h"
 #include "tapehead/backends/cpu/simd_math-inl.h"
-#include "tapehead/backends/cpu/simd_random-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace tapehead::HWY_NAMESPACE {
-
-// Elements of a block: whole vectors on every target, and few enough that all of a block's buffers fit the
-// cache.
-constexpr int64_t kBlock = 512;
 
 // A run of floating elements of any dtype; null where the tensor is undefined.
 struct Run {
@@ -59,81 +54,6 @@ struct MutableRun {
   template <class W>
   void write(int64_t begin, int64_t n, const W* in) const {
     convert_run(dtype_of<W>(), in, dtype, static_cast<char*>(data) + begin * size_of(dtype), n);
-  }
-};
-
-// Where a row's entries that are not 0 go.
-template <class W>
-struct SparseRun {
-  int32_t* index = nullptr;
-  W* value = nullptr;
-  int64_t capacity = 0;
-  int64_t count = 0;  // capacity + 1: there were more
-
-  void add(int64_t c, W g) {
-    if (count < capacity) {
-      index[count] = static_cast<int32_t>(c);
-      value[count] = g;
-    }
-    count = std::min(count + 1, capacity + 1);
-  }
-};
-
-// The filter of one row's e_c = exp(z_c - reference), which are its probabilities times their sum.
-template <class W>
-struct RowFilter {
-  GradientFilter::Kind kind = GradientFilter::none;
-  W level = 0;
-  uint64_t seed = 0, first = 0;  // the row's first block
-
-  explicit operator bool() const { return kind != GradientFilter::none; }
-
-  // Calls keep(i, e) for what is left of classes [begin, begin + padded), whose e are values(i), a vector from i on; most
-  // vectors have nothing. Returns the sum of what was below the level. A NaN is kept.
-  template <class Values, class Keep>
-  HWY_INLINE double choose(int64_t begin, int64_t padded, Values&& values, Keep&& keep) const {
-    const hn::ScalableTag<W> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    const auto l = hn::Set(d, level), scale = hn::Set(d, 256 / level), zero = hn::Zero(d);
-    HWY_ALIGN uint32_t words[kBlock / 4];
-    HWY_ALIGN W v[hn::MaxLanes(d)], left[hn::MaxLanes(d)];
-    if (kind == GradientFilter::stochastic) {
-      RandomWords(seed, first + static_cast<uint64_t>(begin / 16), (padded + 15) / 16, words);
-    } else {
-      std::fill_n(words, kBlock / 4, ~uint32_t{0});  // next to nothing below the level comes into question
-    }
-    const auto* bytes = reinterpret_cast<const uint8_t*>(words);
-    auto below = zero;
-    for (int64_t i = 0; i < padded; i += lanes) {
-      const auto e = values(i);
-      const auto small = hn::Lt(e, l);
-      below = hn::Add(below, hn::IfThenElseZero(small, e));
-      // Kept if (b + u) / 256 < e / level: whatever u is, unless what b leaves is between 0 and 1.
-      const auto rest = hn::IfThenElse(small, hn::MulSub(e, scale, ByteNumbers(d, bytes + i)), scale);
-      const auto candidate = hn::Not(hn::Le(rest, zero));
-      if (hn::AllFalse(d, candidate)) continue;
-      hn::Store(e, d, v);
-      hn::Store(rest, d, left);
-      uint64_t bits = 0;
-      hn::StoreMaskBits(d, candidate, reinterpret_cast<uint8_t*>(&bits));
-      for (; bits != 0; bits &= bits - 1) {
-        const int64_t k = std::countr_zero(bits);
-        if (!(v[k] < level)) {
-          keep(i + k, v[k]);
-        } else if (kind == GradientFilter::stochastic && (left[k] >= 1 || number(begin + i + k) < left[k])) {
-          keep(i + k, level);
-        }
-      }
-    }
-    return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, below)));
-  }
-
- private:
-  // u of class c.
-  W number(int64_t c) const {
-    const uint64_t block = first + static_cast<uint64_t>(c / 16);
-    return static_cast<W>(
-        to_uniform(philox(seed, (uint64_t{1} << 63) + 16 * block + static_cast<uint64_t>(c % 16))[0]));
   }
 };
 

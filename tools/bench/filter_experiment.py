@@ -169,6 +169,8 @@ in turn, untrained, when most entries are left by `stochastic` and fewest by `th
 
 ![Loss and entries over training](gradient_filter.svg)
 
+A line of entries ends where so much is left that products are dense.
+
 ## {small['vocabulary']:,} classes
 
 {table(small)}
@@ -181,10 +183,10 @@ in turn, untrained, when most entries are left by `stochastic` and fewest by `th
 
 {verdict(results)}
 
-`stochastic` is without bias from the first step, and what it leaves is bounded: about 1 / TAU entries a row. Its price is noise,
-and noise costs where a class gets little else: with many classes, few tokens a step and few steps, AdamW divides by it. There take
-a smaller TAU, or the exact gradient; with more tokens a step or fewer classes a larger TAU costs nothing that three seeds can show.
-`threshold` drops all that is small: early in training that is nearly everything but the target, so its gradient only pushes the
+`stochastic` is without bias from the first step, and what it leaves is bounded: about 1 / TAU entries a row. Its price is noise. With
+many classes, few tokens a step and few steps it shows, presumably as AdamW divides a rare class's few steps by the noise between
+them: there take a smaller TAU, or the exact gradient. With fewer classes and more tokens a step TAU = 2⁻⁷ costs nothing that three
+seeds can show. `threshold` drops all that is small: early in training that is nearly everything but the target, so its gradient only pushes the
 right class up, and its steps are cheapest just when they are most wrong.
 """
 
