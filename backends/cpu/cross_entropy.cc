@@ -15,8 +15,8 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/cross_entropy.cc"
 #include "tapehead/backends/cpu/simd.h"
 #include <hwy/foreach_target.h>
-#include "tapehead/backends/cpu/gradient_filter-inl.h"
 #include "tapehead/backends/cpu/simd_math-inl.h"
+#include "tapehead/backends/cpu/gradient_filter-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -177,11 +177,11 @@ RowSums<W> ReadRow(const Row<W>& row, bool entropy) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   constexpr W kLowest = -std::numeric_limits<W>::infinity();
-  HWY_ALIGN W staged[kBlock], a[kBlock], scratch[kBlock];
+  HWY_ALIGN W staged[kRowBlock], a[kRowBlock], scratch[kRowBlock];
   RowSums<W> sums;
   W largest = kLowest;
-  for (int64_t begin = 0; begin < row.C; begin += kBlock) {
-    const int64_t n = std::min(kBlock, row.C - begin);
+  for (int64_t begin = 0; begin < row.C; begin += kRowBlock) {
+    const int64_t n = std::min(kRowBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
     const bool has_target = begin <= row.target && row.target < begin + n;
     const W* z = staged;
@@ -270,7 +270,7 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
                    const RowFilter<W>& filter, const GradientOutput& out) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  HWY_ALIGN W staged[kBlock], a[kBlock], g[kBlock], scratch[kBlock];
+  HWY_ALIGN W staged[kRowBlock], a[kRowBlock], g[kRowBlock], scratch[kRowBlock];
   const GradientFactors<W> f(row, sums, scale, z_scale);
   const double inverse_cap = row.softcap > 0 ? 1 / row.softcap : 0;
 
@@ -280,8 +280,8 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
   const auto cap = hn::Set(d, static_cast<W>(inverse_cap)),
              of_z = hn::Set(d, static_cast<W>(row.logit_scale / out.unit));
   double filtered = 0;
-  for (int64_t begin = 0; begin < row.C; begin += kBlock) {
-    const int64_t n = std::min(kBlock, row.C - begin);
+  for (int64_t begin = 0; begin < row.C; begin += kRowBlock) {
+    const int64_t n = std::min(kRowBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
     const W* z = row.read_z(begin, n, padded, staged, scratch);
     const bool has_target = begin <= row.target && row.target < begin + n;
@@ -330,7 +330,7 @@ void WriteSparseGradient(const Row<W>& row, const RowSums<W>& sums, double scale
                          const RowFilter<W>& filter, SparseRun<W>& out, double* filtered_mass) {
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  HWY_ALIGN W staged[kBlock], scratch[kBlock];
+  HWY_ALIGN W staged[kRowBlock], scratch[kRowBlock];
   const GradientFactors<W> f(row, sums, scale, z_scale);
   const W of_p = static_cast<W>(f.of_p / sums.exp_sum() * row.logit_scale);
   const W cap = static_cast<W>(row.softcap);
@@ -338,8 +338,8 @@ void WriteSparseGradient(const Row<W>& row, const RowSums<W>& sums, double scale
 
   const auto reference = hn::Set(d, sums.reference);
   double filtered = 0;
-  for (int64_t begin = 0; begin < row.C; begin += kBlock) {
-    const int64_t n = std::min(kBlock, row.C - begin);
+  for (int64_t begin = 0; begin < row.C; begin += kRowBlock) {
+    const int64_t n = std::min(kRowBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
     const W* z = row.read_z(begin, n, padded, staged, scratch);
     const int64_t target = row.target - begin;
@@ -361,9 +361,9 @@ void WriteSparseGradient(const Row<W>& row, const RowSums<W>& sums, double scale
 // d loss / d q_c = -scale · (1 - e) · w_c · log p_c.
 template <class W>
 void WriteTargetGradient(const Row<W>& row, const RowSums<W>& sums, double scale, MutableRun gradient) {
-  HWY_ALIGN W z[kBlock], w[kBlock], g[kBlock], scratch[kBlock];
-  for (int64_t begin = 0; begin < row.C; begin += kBlock) {
-    const int64_t n = std::min(kBlock, row.C - begin);
+  HWY_ALIGN W z[kRowBlock], w[kRowBlock], g[kRowBlock], scratch[kRowBlock];
+  for (int64_t begin = 0; begin < row.C; begin += kRowBlock) {
+    const int64_t n = std::min(kRowBlock, row.C - begin);
     row.stage_z(begin, n, n, z, scratch);
     if (row.weight) row.weight.read(begin, n, w);
     for (int64_t i = 0; i < n; ++i) {
@@ -414,14 +414,14 @@ void CrossEntropy(const CrossEntropyRows& rows) {
       const double scale = row_scale[r];
       const double z_scale = z_row_scale ? rows.z_loss * z_row_scale[r] : 0;
       if (scale == 0 && z_scale == 0) {
-        HWY_ALIGN const W zeros[kBlock] = {};
+        HWY_ALIGN const W zeros[kRowBlock] = {};
         if (loss) loss[r] = 0;
         if (own_gradient) own_gradient[r] = 0;
         if (filtered_mass) filtered_mass[r] = 0;
         if (sparse) sparse_count[r] = 0;
         for (const Tensor& x : {rows.gradient, rows.target_gradient}) {
-          for (int64_t c = 0; x.defined() && c < C; c += kBlock)
-            write_row(x, r).write(c, std::min(kBlock, C - c), zeros);
+          for (int64_t c = 0; x.defined() && c < C; c += kRowBlock)
+            write_row(x, r).write(c, std::min(kRowBlock, C - c), zeros);
         }
         continue;
       }

@@ -24,7 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Elements of a row that are worked on at once: whole vectors on every target, and few enough that all buffers of a block
 // fit the cache.
-constexpr int64_t kBlock = 512;
+constexpr int64_t kRowBlock = 512;
 
 // Where a row's entries that are not 0 go.
 template <class W>
@@ -59,12 +59,12 @@ struct RowFilter {
     const hn::ScalableTag<W> d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
     const auto l = hn::Set(d, level), scale = hn::Set(d, 256 / level), zero = hn::Zero(d);
-    HWY_ALIGN uint32_t words[kBlock / 4];
+    HWY_ALIGN uint32_t words[kRowBlock / 4];
     HWY_ALIGN W v[hn::MaxLanes(d)], left[hn::MaxLanes(d)];
     if (kind == GradientFilter::stochastic) {
       RandomWords(seed, first + static_cast<uint64_t>(begin / 16), (padded + 15) / 16, words);
     } else {
-      std::fill_n(words, kBlock / 4, ~uint32_t{0});  // next to nothing below the level comes into question
+      std::fill_n(words, kRowBlock / 4, ~uint32_t{0});  // next to nothing below the level comes into question
     }
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
     auto below = zero;
