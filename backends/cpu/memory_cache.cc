@@ -26,8 +26,9 @@ static int64_t most_held(int64_t peak) { return peak + peak / 4 + (1 << 20); }
 static void* ask_system(int64_t size) {
   const bool large = size >= 2 * kHugePage;
   const auto bytes = static_cast<size_t>(size);
-  void* memory = std::aligned_alloc(static_cast<size_t>(large ? kHugePage : kAlignment), bytes);
-  if (memory && large) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: refused, pages stay small
+  void* memory = nullptr;  // and so it stays if the system refuses
+  if (posix_memalign(&memory, static_cast<size_t>(large ? kHugePage : kAlignment), bytes) != 0) return nullptr;
+  if (large) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: refused, pages stay small
   return memory;
 }
 
