@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -73,6 +77,18 @@ void TokenFile::write(const std::string& path, std::span<const int32_t> tokens, 
     write_tokens<uint32_t>(file, tokens);
   }
   file.commit();
+}
+
+TokenFile TokenFile::temporary(std::span<const int32_t> tokens, int64_t vocab_size) {
+  // mkdtemp puts a name that nobody has in the place of the X.
+  std::string folder = (std::filesystem::temp_directory_path() / "tapehead-XXXXXX").string();
+  check<SystemError>(mkdtemp(folder.data()) != nullptr,
+                     "[token_file] cannot make a folder for temporary files, {}: {}", folder,
+                     std::strerror(errno));
+  const std::shared_ptr<void> removal(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  const std::string path = folder + "/tokens";
+  write(path, tokens, vocab_size);
+  return open(path);  // mapped, so its name is not needed
 }
 
 TokenFile TokenFile::open(const std::string& path, std::optional<int64_t> vocab_size) {

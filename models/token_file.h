@@ -30,6 +30,10 @@ class TokenFile {
   /// `vocab_size` is given and the file's differs: another tokenizer made it. SystemError if unreadable.
   static TokenFile open(const std::string& path, std::optional<int64_t> vocab_size = std::nullopt);
 
+  /// Tokens that last as long as the object alone: a file under the system's temporary folder, whose name is gone when
+  /// this returns. The errors of write().
+  static TokenFile temporary(std::span<const int32_t> tokens, int64_t vocab_size);
+
   int64_t size() const { return size_; }
   int64_t vocab_size() const { return vocab_size_; }
 

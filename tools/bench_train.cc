@@ -1,12 +1,10 @@
 // tapehead bench train: how fast a training step is, beside what its matrix products alone would take, and where its
 // time goes.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -68,7 +66,7 @@ double product_flops(const TrainConfig& config) {
   return 3 * (static_cast<double>(model.n_layer) * (projections + attention) + head);
 }
 
-/// Random tokens for `steps` batches. Their file is gone when this returns; the mapping keeps what it held.
+/// Random tokens for `steps` batches.
 TokenFile random_tokens(const TrainConfig& config) {
   Generator random{.seed = 1};
   std::vector<int32_t> tokens(
@@ -76,12 +74,7 @@ TokenFile random_tokens(const TrainConfig& config) {
   for (int32_t& token : tokens) {
     token = static_cast<int32_t>(random.below(static_cast<uint64_t>(config.model.vocab_size)));
   }
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() / fmt::format("tapehead-bench-{}.tokens", ::getpid());
-  TokenFile::write(path, tokens, config.model.vocab_size);
-  TokenFile file = TokenFile::open(path);
-  std::filesystem::remove(path);
-  return file;
+  return TokenFile::temporary(tokens, config.model.vocab_size);
 }
 
 struct Measured {

@@ -1,11 +1,7 @@
 // tapehead eval: the loss of a trained model on text that it has not seen.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 
 #include "tapehead/core/error.h"
@@ -26,23 +22,13 @@ struct EvalOptions {
   int64_t batch_size = 16;
 };
 
-/// The tokens of a text, in a file that is gone when they are dropped.
-TokenFile encode_to_temporary(const Tokenizer& tokenizer, const std::string& text) {
-  std::string folder = (std::filesystem::temp_directory_path() / "tapehead-XXXXXX").string();
-  check<SystemError>(mkdtemp(folder.data()) != nullptr,
-                     "[eval] cannot make a folder for temporary files, {}: {}", folder, std::strerror(errno));
-  const std::shared_ptr<void> removal(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
-  const std::string path = folder + "/tokens";
-  TokenFile::write(path, tokenizer.encode(text), tokenizer.vocab_size());
-  return TokenFile::open(path);  // mapped, so its name is not needed
-}
-
 void evaluate_run(const EvalOptions& options) {
   const RunFolder run = {options.run};
   RunData data = open_data(run);
   if (!options.text.empty()) {
     check<ValueError>(data.tokenizer.has_value(), "[eval] {} has no tokenizer to read a text with", run.path);
-    data.held_out = encode_to_temporary(*data.tokenizer, read_text(options.text));
+    data.held_out =
+        TokenFile::temporary(data.tokenizer->encode(read_text(options.text)), data.tokenizer->vocab_size());
   }
   check<ValueError>(data.held_out.has_value(),
                     "[eval] {} has no held-out tokens; name a text with --text FILE", run.path);

@@ -79,6 +79,20 @@ TEST_F(TokenFileTest, APartIsCopiedFromWhereItStands) {
   file.copy(4, 0, nullptr);
 }
 
+TEST_F(TokenFileTest, ATemporaryOneLeavesNoName) {
+  const std::filesystem::path folder = path_ + ".folder";
+  std::filesystem::create_directories(folder);
+  ASSERT_EQ(setenv("TMPDIR", folder.c_str(), /*overwrite=*/1), 0);
+  const TokenFile file = TokenFile::temporary(std::vector<int32_t>{5, 0, 9}, 10);
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  EXPECT_THAT(all_tokens(file), ElementsAre(5, 0, 9));
+  EXPECT_THROW(TokenFile::temporary(std::vector<int32_t>{10}, 10), ValueError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder));  // nor after an error
+  ASSERT_EQ(setenv("TMPDIR", (folder / "none").c_str(), 1), 0);
+  EXPECT_ANY_THROW(TokenFile::temporary(std::vector<int32_t>{1}, 10));
+  unsetenv("TMPDIR");
+}
+
 TEST_F(TokenFileTest, NoTokensAreAFileToo) {
   TokenFile::write(path_, {}, 10);
   EXPECT_EQ(TokenFile::open(path_).size(), 0);
