@@ -16,13 +16,6 @@
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/nd_loop.h"
 
-#ifndef TAPEHEAD_DROP_TOGETHER  // this file is included once for each instruction set
-#define TAPEHEAD_DROP_TOGETHER
-namespace tapehead {
-constexpr int64_t kDropTogether = 512;  // elements whose random words are drawn at once
-}
-#endif
-
 // ---- Activations on dense float or double, for each instruction set
 
 HWY_BEFORE_NAMESPACE();
@@ -125,14 +118,18 @@ void UnaryF64(Unary op, int64_t n, double* y, const double* x, const double* gy)
 
 // ---- Dropout
 
-// y = x · scale where to_uniform(word) >= p, else 0, for up to kDropTogether elements of the blocks from `first` on.
+// y = x · scale where to_uniform(word) >= p, else 0; x_0 has the first word of block `first`.
 template <class T>
 void Drop(double p, T scale, uint64_t seed, uint64_t first, int64_t n, const T* x, T* y) {
-  HWY_ALIGN uint32_t words[kDropTogether];
-  RandomWords(seed, first, (n + 3) / 4, words);
+  constexpr int64_t kWords = 512;
+  HWY_ALIGN uint32_t words[kWords];
   // The same in integers, exactly: to_uniform takes a word's upper 24 bits.
   const auto least = static_cast<uint32_t>(std::ceil(p * 0x1p24));
-  for (int64_t i = 0; i < n; ++i) y[i] = words[i] >> 8 >= least ? x[i] * scale : T{0};
+  for (int64_t begin = 0; begin < n; begin += kWords) {
+    const int64_t count = std::min(kWords, n - begin);
+    RandomWords(seed, first + static_cast<uint64_t>(begin / 4), (count + 3) / 4, words);
+    for (int64_t i = 0; i < count; ++i) y[begin + i] = words[i] >> 8 >= least ? x[begin + i] * scale : T{0};
+  }
 }
 
 void DropF32(double p, float scale, uint64_t seed, uint64_t first, int64_t n, const float* x, float* y) {
@@ -263,7 +260,7 @@ void CpuBackend::scale(const Tensor& factor, Tensor& y) {
 }
 
 void CpuBackend::dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) {
-  constexpr int64_t kBlock = kDropTogether;
+  constexpr int64_t kBlock = 1024;  // a multiple of 4: a block of random words is not divided
   const Tensor dense = x.contiguous();
   const DType dtype = y.dtype(), wide = arithmetic_dtype(dtype);
   const auto* in = static_cast<const char*>(dense.raw_data());
