@@ -10,10 +10,6 @@
 
 namespace tapehead {
 
-// Products over a row's entries take as long as the dense ones where one class in so many has an entry: 11 was measured
-// with 768 features and 50257 classes, 16 with 256 and 8192 (two cores with AVX-512).
-static constexpr int64_t kClassesPerEntry = 12;
-
 int64_t sparse_entries(const GradientFilter& filter, int64_t C) {
   if (filter.kind == GradientFilter::none) return 0;
   const double whole = 1 / filter.level;  // so many p are >= level at most

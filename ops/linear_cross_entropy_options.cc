@@ -157,7 +157,8 @@ static int64_t budget_rows(int64_t budget, int64_t N, int64_t F, int64_t C, DTyp
   if (!probabilities && sparse_entries(r.gradient_filter, C) > 0) {
     const double W = static_cast<double>(size_of(arithmetic_dtype(T)));
     fixed += n * (1 + 1) * 8 + (c + 2 * f) * W;  // mass and counts; what is smoothed
-    a_row += c / 12 * (4 + W) + W + f * W;  // what is kept: sparse_window(); wide rows of the input gradient
+    a_row += c / kClassesPerEntry * (4 + W) + W +
+             f * W;  // what is kept: sparse_window(); wide rows of the input gradient
   }
   int64_t rows = 1;
   while (rows < N && fixed + 2.0 * static_cast<double>(rows) * a_row <= static_cast<double>(budget))
