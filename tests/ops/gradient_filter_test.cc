@@ -112,12 +112,7 @@ TEST(GradientFilter, EveryCombinationOfArgumentsAgreesWithItsDefinition) {
         LinearCrossEntropyArgs args = filtered(text, numbers);
         args.reduction = Reduction::sum;
         args.bias = p.bias;
-        if (mask & 1) args.label_smoothing = 0.2;
-        if (mask & 2) args.softcap = 1.5;
-        if (mask & 4) args.logit_scale = 1.7;
-        if (mask & 8) args.z_loss = 0.05;
-        if (mask & 16) args.token_weight = p.token_weight;
-        if (mask & 32) args.class_weight = p.class_weight;
+        p.set_arguments(mask, args);
         const bool recompute = mask & 64;
         args.options = LinearCrossEntropyOptions(
             {.batch_chunk_size = 4, .recompute = recompute, .gradient_filter = text});

@@ -45,6 +45,16 @@ struct HeadProblem {
     target = Tensor::from<int64_t>(target.shape(), t);
   }
 
+  /// Arguments of its own for each bit of `mask`, six of them.
+  void set_arguments(int mask, CrossEntropyArgs& args) const {
+    if (mask & 1) args.label_smoothing = 0.2;
+    if (mask & 2) args.softcap = 1.5;
+    if (mask & 4) args.logit_scale = 0.7;
+    if (mask & 8) args.z_loss = 0.05;
+    if (mask & 16) args.token_weight = token_weight;
+    if (mask & 32) args.class_weight = class_weight;
+  }
+
   /// With the bias.
   Tensor loss(LinearCrossEntropyArgs args) const {
     args.bias = bias;

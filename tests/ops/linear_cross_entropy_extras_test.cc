@@ -68,12 +68,7 @@ TEST(LinearCrossEntropyExtras, EveryCombinationAgreesWithItsDefinition) {
       p.target = Tensor::from<int64_t>({7}, t);
       LinearCrossEntropyArgs args;
       args.reduction = reduction;
-      if (mask & 1) args.label_smoothing = 0.2;
-      if (mask & 2) args.softcap = 1.5;
-      if (mask & 4) args.logit_scale = 0.7;
-      if (mask & 8) args.z_loss = 0.05;
-      if (mask & 16) args.token_weight = p.token_weight;
-      if (mask & 32) args.class_weight = p.class_weight;
+      p.set_arguments(mask, args);
       if (mask & 64) args.bias = p.bias;
       if (mask & 128) args.normalizer = 11;
       const Tensor upstream =
