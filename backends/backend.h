@@ -39,6 +39,9 @@ struct GradientFilter {
   bool operator==(const GradientFilter&) const = default;
 };
 
+/// Blocks of random numbers that a stochastic filter takes for a row of C classes: a byte a class.
+constexpr int64_t filter_blocks(int64_t C) { return (C + 15) / 16; }
+
 /// A sparse matrix (R, V) of at most S entries a row: value[r, k] stands in column index[r, k], for k < count[r], in any
 /// order, no column twice. Dense tensors.
 struct SparseRows {
@@ -66,7 +69,7 @@ struct CrossEntropyRows {
   double gradient_unit = 1;  ///< a power of two; `gradient` is written in units of it
   GradientFilter filter;     ///< of `gradient` and `sparse_gradient`
   /// Stochastic: the number of class c in row r is (b + v) / 256, where b is byte c % 16 of block
-  /// k = filter_first + filter_row[r] · ceil(C / 16) + c / 16 of the stream filter_seed, and v to_uniform of the first
+  /// k = filter_first + filter_row[r] · filter_blocks(C) + c / 16 of the stream filter_seed, and v to_uniform of the first
   /// word of its block 2⁶³ + 16 · k + c % 16, which decides only where b alone cannot: once in 256 times
   /// (core/random.h).
   uint64_t filter_seed = 0, filter_first = 0;

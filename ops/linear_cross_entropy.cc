@@ -51,9 +51,6 @@ Tensor narrowed_in_place(const Tensor& x, DType T) {
   return Tensor::over(x.storage(), {}, T).alias(x.shape(), {x.strides()[0] * ratio, 1}, x.offset() * ratio);
 }
 
-// Blocks of random numbers that the gradient filter takes for a row of C classes.
-int64_t filter_blocks(int64_t C) { return (C + 15) / 16; }
-
 // One pass over all rows that count, B at a time, with buffers from `plan`. Tells of each row what `outputs` asks for,
 // and writes to `gradients` those of the rows' losses under `upstream`.
 void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, const RowOutputs& outputs,

@@ -26,7 +26,7 @@ struct GradientFilterStats {
 struct LinearCrossEntropyArgs : CrossEntropyArgs {
   Tensor bias;  ///< (C), or (C, d1, ..., dK) with such a weight; optional
   std::optional<LinearCrossEntropyOptions> options;  ///< absent: the reference path, which holds the logits
-  /// Where a stochastic gradient_filter takes its numbers from, N · ceil(C / 16) blocks a call.
+  /// Where a stochastic gradient_filter takes its numbers from, N · filter_blocks(C) blocks a call.
   Generator* filter_numbers = nullptr;
   /// Filled by the pass that computes the gradients: forward, or for none and recompute backward.
   std::shared_ptr<GradientFilterStats> filter_stats;

@@ -451,7 +451,7 @@ void CrossEntropy(const CrossEntropyRows& rows) {
         filter.level = static_cast<W>(rows.filter.level * sums.exp_sum());
         filter.seed = rows.filter_seed;
         filter.first =
-            rows.filter_first + static_cast<uint64_t>((filter_row ? filter_row[r] : r) * ((C + 15) / 16));
+            rows.filter_first + static_cast<uint64_t>((filter_row ? filter_row[r] : r) * filter_blocks(C));
       }
       double* mass = filtered_mass ? filtered_mass + r : nullptr;
       if (sparse) {
