@@ -71,9 +71,7 @@ bool FilteredChunks::row_pass(const CrossEntropyRows& rows, const Tensor& x, int
   if (kept_ == 0) first_ = begin;
   last_ = kept_;
   kept_ += b;
-  ++chunks_;
-  rows_ += b;
-  total_entries_ += total;
+  stats_ += {.sparse_chunks = 1, .sparse_rows = b, .entries = total};
   if (smooths()) {
     Tensor scales = row_range(row_scales_, 0, b);
     backend_.copy(reshape(rows.row_scale, {b, 1}), scales);
@@ -107,16 +105,12 @@ void FilteredChunks::flush(bool& begun) {
 
 void FilteredChunks::finish(bool& begun) {
   flush(begun);
-  if (!smooths() || chunks_ == 0) return;
+  if (!smooths() || stats_.sparse_chunks == 0) return;
   if (pass_.weight_sums.defined())
     backend_.matmul(uniform_, transpose(classes_, 0, 1), scales_input_, 1, pass_.weight_sums);
   if (pass_.bias_sums.defined()) {
     backend_.accumulate(reshape(classes_, {classes_.numel()}), uniform_ * scales_sum_, pass_.bias_sums);
   }
-}
-
-GradientFilterStats FilteredChunks::stats() const {
-  return {.sparse_chunks = chunks_, .sparse_rows = rows_, .entries = total_entries_};
 }
 
 }  // namespace tapehead

@@ -49,8 +49,8 @@ class FilteredChunks {
   /// Brings what is still kept to the sums of weight and bias.
   void finish(bool& begun);
 
-  /// What became sparse.
-  GradientFilterStats stats() const;
+  /// What became sparse; the rest of it is 0.
+  const GradientFilterStats& stats() const { return stats_; }
 
  private:
   bool smooths() const { return pass_.label_smoothing > 0; }
@@ -64,7 +64,7 @@ class FilteredChunks {
   int64_t first_ = 0;  // of the n rows, the first that is kept
   int64_t kept_ = 0;   // rows
   int64_t last_ = 0;   // of them, where the last chunk begins
-  int64_t chunks_ = 0, rows_ = 0, total_entries_ = 0;
+  GradientFilterStats stats_;
 
   // Label smoothing adds -row_scale · e / C · w_c · logit_scale to every entry: a matrix of rank one.
   double uniform_ = 0;     // -e / C · logit_scale
