@@ -26,7 +26,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // fit the cache.
 constexpr int64_t kRowBlock = 512;
 
-// Where a row's entries that are not 0 go.
+// Where the entries go that are left of a row.
 template <class W>
 struct SparseRun {
   int32_t* index = nullptr;
