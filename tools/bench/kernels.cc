@@ -183,7 +183,7 @@ void adamw(State& state) {
       .learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .step = 0};
   for (auto _ : state) {
     ++numbers.step;
-    cpu().adamw(numbers, p, g, m, v);
+    cpu().adamw(numbers, p, g, m, v, {});
   }
   count_items(state, shape.numel());
 }
