@@ -74,13 +74,14 @@ static void visit(auto visitor, TrainState& state) {
   visitor.later("filter_next", state.filter.next);
   visitor("tokenizer", c.tokenizer);
   visitor.object("model", [&](auto field) {
+    field.later("architecture", c.model.architecture);
     field("vocab_size", c.model.vocab_size);
     field("n_layer", c.model.n_layer);
     field("n_head", c.model.n_head);
     field("n_embd", c.model.n_embd);
     field("n_positions", c.model.n_positions);
     field("dropout", c.model.dropout);
-    field("layer_norm_epsilon", c.model.layer_norm_epsilon);
+    field("layer_norm_epsilon", c.model.norm_epsilon);
   });
   visitor.object("training", [&](auto field) {
     field.later("dtype", c.dtype);
@@ -138,7 +139,7 @@ static TrainState parse_state(const SafetensorsFile& file, const std::string& pa
 
 // ---- Writing
 
-void save_checkpoint(const std::string& path, const TrainState& state, const GPT& model,
+void save_checkpoint(const std::string& path, const TrainState& state, const LanguageModel& model,
                      const AdamWOptimizer& optimizer) {
   check<ValueError>(path.ends_with(kExtension), "[checkpoint] a checkpoint's path ends in {}, unlike {}",
                     kExtension, path);
@@ -156,7 +157,7 @@ void save_checkpoint(const std::string& path, const TrainState& state, const GPT
 
 // ---- Reading
 
-static void load_tensors(const SafetensorsFile& file, const std::string& path, const GPT& model,
+static void load_tensors(const SafetensorsFile& file, const std::string& path, const LanguageModel& model,
                          const AdamWOptimizer* optimizer) {
   std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
   const auto find = [&](const std::string& prefix, const ParameterList& list) {
@@ -189,7 +190,7 @@ TrainState read_train_state(const std::string& path) {
   return parse_state(SafetensorsFile::open(path), path);
 }
 
-void load_tensors(const std::string& path, const GPT& model, AdamWOptimizer* optimizer) {
+void load_tensors(const std::string& path, const LanguageModel& model, AdamWOptimizer* optimizer) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   load_tensors(file, path, model, optimizer);
   if (optimizer) optimizer->set_steps(parse_state(file, path).step);
@@ -198,8 +199,8 @@ void load_tensors(const std::string& path, const GPT& model, AdamWOptimizer* opt
 LoadedModel load_model(const std::string& path, Device device) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   TrainState state = parse_state(file, path);
-  GPT model(state.config.model, 0, state.config.dtype, device);
-  load_tensors(file, path, model, nullptr);
+  std::unique_ptr<LanguageModel> model = make_model(state.config.model, 0, state.config.dtype, device);
+  load_tensors(file, path, *model, nullptr);
   return {.state = std::move(state), .model = std::move(model)};
 }
 

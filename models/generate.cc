@@ -9,7 +9,7 @@
 namespace tapehead {
 
 // The logits of the token that follows `text`.
-static std::vector<double> next_logits(const GPT& model, std::span<const int64_t> text) {
+static std::vector<double> next_logits(const LanguageModel& model, std::span<const int64_t> text) {
   const auto seen = text.last(std::min(text.size(), static_cast<size_t>(model.config().n_positions)));
   const Tensor ids = Tensor::from<int64_t>({1, std::ssize(seen)}, seen, model.device());
   return model.head(select(model.hidden(ids), 1, -1)).to_vector<double>();
@@ -44,7 +44,7 @@ static int64_t draw(const std::vector<double>& logits, double temperature, int64
   return tokens[static_cast<size_t>(std::min(chosen - cumulative.begin(), k - 1))];
 }
 
-std::vector<int32_t> generate(const GPT& model, std::span<const int32_t> prompt,
+std::vector<int32_t> generate(const LanguageModel& model, std::span<const int32_t> prompt,
                               const GenerateOptions& options) {
   check<ValueError>(!prompt.empty(), "[generate] the prompt has no tokens: give at least one");
   check<ValueError>(options.max_tokens >= 0, "[generate] max_tokens is {}: it must not be negative",

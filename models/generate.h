@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "tapehead/models/gpt.h"
+#include "tapehead/models/language_model.h"
 
 namespace tapehead {
 
@@ -23,7 +23,7 @@ struct GenerateOptions {
 /// The tokens that follow `prompt`, without it. Of a longer text the model sees the last n_positions tokens.
 /// Throws ValueError for an empty prompt, a token outside the vocabulary, or options out of range;
 /// RuntimeError if the model's logits are no numbers.
-std::vector<int32_t> generate(const GPT& model, std::span<const int32_t> prompt,
+std::vector<int32_t> generate(const LanguageModel& model, std::span<const int32_t> prompt,
                               const GenerateOptions& options = {});
 
 }  // namespace tapehead

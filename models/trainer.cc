@@ -67,7 +67,7 @@ double bits_per_byte(const Evaluation& evaluation, int64_t bytes) {
          (std::numbers::ln2 * static_cast<double>(bytes));
 }
 
-static void check_vocabulary(const TokenFile& tokens, const GPTConfig& model) {
+static void check_vocabulary(const TokenFile& tokens, const ModelConfig& model) {
   check<ValueError>(
       tokens.vocab_size() <= model.vocab_size,
       "[train] the tokens are of a vocabulary of {}, the model's has {}: another tokenizer made them",
@@ -76,7 +76,8 @@ static void check_vocabulary(const TokenFile& tokens, const GPTConfig& model) {
 
 // ---- Evaluation
 
-Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_size, const HeadConfig& head) {
+Evaluation evaluate(const LanguageModel& model, const TokenFile& tokens, int64_t batch_size,
+                    const HeadConfig& head) {
   check_vocabulary(tokens, model.config());
   check<ValueError>(tokens.size() >= 2,
                     "[evaluate] {} tokens: at least 2 are needed, one to predict the other from",
@@ -127,18 +128,18 @@ Trainer::Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile
     : config_(checked(std::move(config), training, held_out)),
       training_(std::make_unique<TokenFile>(std::move(training))),
       held_out_(std::move(held_out)),
-      model_(config_.model, config_.seed, config_.dtype),
-      optimizer_(model_.parameters(), config_.optimizer),
+      model_(make_model(config_.model, config_.seed, config_.dtype)),
+      optimizer_(model_->parameters(), config_.optimizer),
       batches_(*training_, config_.batch_size, config_.model.n_positions,
                derive_seed(config_.seed, Purpose::order)),
       dropout_{.seed = derive_seed(config_.seed, Purpose::dropout)},
       filter_{.seed = derive_seed(config_.seed, Purpose::filter)} {
   if (config_.dtype == DType::f32) return;
-  const GPT exact(config_.model, config_.seed);
-  const ParameterList parameters = model_.parameters(), masters = optimizer_.masters();
+  const std::unique_ptr<LanguageModel> exact = make_model(config_.model, config_.seed);
+  const ParameterList parameters = model_->parameters(), masters = optimizer_.masters();
   const NoGradGuard no_grad;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const Tensor& value = exact.parameters()[i].second;
+    const Tensor& value = exact->parameters()[i].second;
     Tensor(masters[i].second).copy_from(value);
     Tensor(parameters[i].second).copy_from(value);
   }
@@ -151,7 +152,7 @@ Trainer Trainer::resume(const std::string& path, TokenFile training, std::option
       "[train] {} was trained on {} tokens, but the training file has {}: resume with the same tokens", path,
       state.training_tokens, training.size());
   Trainer trainer(state.config, std::move(training), std::move(held_out));
-  load_tensors(path, trainer.model_, &trainer.optimizer_);
+  load_tensors(path, *trainer.model_, &trainer.optimizer_);
   trainer.batches_ = Batches(*trainer.training_, state.config.batch_size, state.config.model.n_positions,
                              derive_seed(state.config.seed, Purpose::order), state.position);
   trainer.dropout_ = state.dropout;
@@ -173,7 +174,7 @@ void Trainer::save(const std::string& path) const {
                    .training_tokens = training_->size(),
                    .dropout = dropout_,
                    .filter = filter_},
-                  model_, optimizer_);
+                  *model_, optimizer_);
 }
 
 StepMetrics Trainer::step() {
@@ -200,7 +201,7 @@ StepMetrics Trainer::step() {
     metrics.grad_norm = optimizer_.step(metrics.lr, config_.clip_norm);
     OpTimer::charge("optimizer");
   } catch (...) {
-    zero_grad(model_.parameters());
+    zero_grad(model_->parameters());
     throw;
   }
   metrics.seconds = stopwatch.seconds();
@@ -208,16 +209,16 @@ StepMetrics Trainer::step() {
 }
 
 double Trainer::micro_batch(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args) {
-  const Device device = model_.device();
+  const Device device = model_->device();
   // The weight's gradient, if an earlier micro-batch made it.
   const int64_t live = memory_stats(device, "head").live_bytes;
   reset_peak(device, "head");
-  const Tensor loss = model_.loss(ids.to(device), targets.to(device), args, &dropout_);
+  const Tensor loss = model_->loss(ids.to(device), targets.to(device), args, {.dropout = &dropout_});
   const double value = loss.item();
   backward(loss);
 
   const int64_t N = ids.numel(), C = config_.model.vocab_size, F = config_.model.n_embd,
-                size = size_of(model_.dtype());
+                size = size_of(model_->dtype());
   head_.peak_bytes = std::max(head_.peak_bytes, memory_stats(device, "head").peak_bytes - live);
   head_.gradient_bytes = std::max(head_.gradient_bytes, (N + C) * F * size);
   head_.full_logits_bytes = std::max(head_.full_logits_bytes, 2 * N * C * size);
@@ -233,7 +234,7 @@ RunResult Trainer::run(const RunCallbacks& callbacks) {
   };
   const auto evaluate_held_out = [&] {
     if (!held_out_) return;
-    result.evaluation = evaluate(model_, *held_out_, config_.batch_size, config_.head);
+    result.evaluation = evaluate(*model_, *held_out_, config_.batch_size, config_.head);
     result.evaluation->step = steps_made();
     if (callbacks.on_evaluation) callbacks.on_evaluation(*result.evaluation);
   };

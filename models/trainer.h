@@ -12,7 +12,7 @@
 #include <string>
 
 #include "tapehead/models/batches.h"
-#include "tapehead/models/gpt.h"
+#include "tapehead/models/language_model.h"
 #include "tapehead/models/optimizer.h"
 #include "tapehead/models/schedule.h"
 #include "tapehead/ops/linear_cross_entropy.h"
@@ -34,7 +34,7 @@ struct HeadConfig {
 
 /// Everything that a run depends on besides its tokens. The defaults are those of tools/quickstart.
 struct TrainConfig {
-  GPTConfig model = {};
+  ModelConfig model = {};
   /// Of weights, activations and gradients: f32 or bf16. The loss, statistics of softmax and layer norm, and
   /// what the optimiser keeps are f32 in either case.
   DType dtype = DType::f32;
@@ -109,7 +109,7 @@ struct RunResult {
 
 /// Mean loss of `model` over all windows of `tokens`, each target counted once. No gradient, no dropout.
 /// Throws ValueError if the file has fewer than 2 tokens, or its vocabulary is larger than the model's.
-Evaluation evaluate(const GPT& model, const TokenFile& tokens, int64_t batch_size = 16,
+Evaluation evaluate(const LanguageModel& model, const TokenFile& tokens, int64_t batch_size = 16,
                     const HeadConfig& head = {});
 
 class Trainer {
@@ -138,7 +138,7 @@ class Trainer {
   const TrainConfig& config() const { return config_; }
   /// Changes how far the run goes, for example after a resume. Throws ValueError below the steps already made.
   void set_steps(int64_t steps);
-  const GPT& model() const { return model_; }
+  const LanguageModel& model() const { return *model_; }
   int64_t steps_made() const { return optimizer_.steps(); }
   HeadMemory head_memory() const { return head_; }
 
@@ -149,7 +149,7 @@ class Trainer {
   TrainConfig config_;
   std::unique_ptr<TokenFile> training_;
   std::optional<TokenFile> held_out_;
-  GPT model_;
+  std::unique_ptr<LanguageModel> model_;
   AdamWOptimizer optimizer_;
   Batches batches_;
   Generator dropout_, filter_;

@@ -58,7 +58,7 @@ TrainConfig config_of(const TrainBench& o) {
 /// Floating-point operations of the matrix products of one step. Backward multiplies twice for each product of forward:
 /// for both factors' gradients. Of attention's T×T products, q·kᵀ and the weights' with v, the causal half counts.
 double product_flops(const TrainConfig& config) {
-  const GPTConfig& model = config.model;
+  const ModelConfig& model = config.model;
   const double T = static_cast<double>(model.n_positions), N = static_cast<double>(config.batch_size) * T,
                F = static_cast<double>(model.n_embd), C = static_cast<double>(model.vocab_size);
   const double projections = 2 * N * F * (3 * F + F + 4 * F + 4 * F), attention = 2 * (2 * N * T * F) / 2,
@@ -144,7 +144,7 @@ json json_of(const Measured& m) {
 void bench_train(const TrainBench& o) {
   check<ValueError>(o.repeats >= 1, "--repeats {}: at least 1", o.repeats);
   const TrainConfig config = config_of(o);
-  const GPTConfig& model = config.model;
+  const ModelConfig& model = config.model;
   ReferenceProduct product(config.dtype);
   const int64_t before = memory_stats({}).live_bytes;
   Trainer trainer(config, random_tokens(config));

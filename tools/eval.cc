@@ -34,7 +34,7 @@ void evaluate_run(const EvalOptions& options) {
                     "[eval] {} has no held-out tokens; name a text with --text FILE", run.path);
   const LoadedModel loaded = load_model(run.checkpoint());
   const Evaluation evaluation =
-      evaluate(loaded.model, *data.held_out, options.batch_size, loaded.state.config.head);
+      evaluate(*loaded.model, *data.held_out, options.batch_size, loaded.state.config.head);
   fmt::print("loss: {:.4f} nats per token", evaluation.loss);
   if (data.tokenizer)
     fmt::print(", {:.4f} bits per byte",

@@ -37,7 +37,7 @@ void generate_text(GenerateCommand& command) {
     std::fwrite(bytes.data(), 1, bytes.size(), stdout);
     return std::fflush(stdout) == 0;
   };
-  generate(loaded.model, prompt, command.options);
+  generate(*loaded.model, prompt, command.options);
   fmt::print("\n");
 }
 

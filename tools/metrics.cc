@@ -99,7 +99,7 @@ History read_history(const std::string& path) {
 }
 
 std::string loss_chart(const History& history, const TrainConfig& config, const std::string& data_name) {
-  const GPTConfig& model = config.model;
+  const ModelConfig& model = config.model;
   LineChart chart;
   chart.title = "Loss while training";
   chart.subtitle =

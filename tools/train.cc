@@ -60,7 +60,7 @@ void add_data_options(CLI::App& train, DataOptions& data) {
   }
 }
 
-void add_model_options(CLI::App& train, GPTConfig& model) {
+void add_model_options(CLI::App& train, ModelConfig& model) {
   for (CLI::Option* option : {
            train.add_option("--n-layer", model.n_layer, "transformer blocks"),
            train.add_option("--n-head", model.n_head, "attention heads in a block"),

@@ -10,6 +10,7 @@
 
 #include "tapehead/core/file.h"
 #include "tapehead/core/safetensors.h"
+#include "tapehead/models/gpt.h"
 #include "tapehead/tests/models/training_fixture.h"
 
 namespace tapehead {
@@ -48,8 +49,8 @@ TEST_F(CheckpointTest, StateAndTensorsComeBack) {
   EXPECT_GT(state.dropout.next, 0u);
 
   const LoadedModel loaded = load_model(path_);
-  EXPECT_EQ(loaded.model.config(), trainer_.config().model);
-  EXPECT_EQ(numbers(loaded.model.parameters()), numbers(trainer_.model().parameters()));
+  EXPECT_EQ(loaded.model->config(), trainer_.config().model);
+  EXPECT_EQ(numbers(loaded.model->parameters()), numbers(trainer_.model().parameters()));
 }
 
 TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
@@ -60,7 +61,7 @@ TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
                             .n_embd = 9,
                             .n_positions = 5,
                             .dropout = 0.25,
-                            .layer_norm_epsilon = 1e-3},
+                            .norm_epsilon = 1e-3},
                   .dtype = DType::bf16,
                   .steps = 91,
                   .batch_size = 92,
@@ -123,8 +124,8 @@ TEST_F(CheckpointTest, ABf16RunKeepsItsDtypeAndMasterWeights) {
   trainer.save(path_);
   EXPECT_EQ(nlohmann::json::parse(read_file(folder_ + "/run.json"))["training"]["dtype"], "bf16");
   const LoadedModel loaded = load_model(path_);
-  EXPECT_EQ(loaded.model.dtype(), DType::bf16);
-  EXPECT_EQ(numbers(loaded.model.parameters()), numbers(trainer.model().parameters()));
+  EXPECT_EQ(loaded.model->dtype(), DType::bf16);
+  EXPECT_EQ(numbers(loaded.model->parameters()), numbers(trainer.model().parameters()));
   const SafetensorsFile file = SafetensorsFile::open(path_);
   for (const auto& [name, parameter] : trainer.model().parameters()) {
     const Tensor master = file.tensor("optimizer.master." + name);
@@ -148,7 +149,7 @@ TEST_F(CheckpointTest, WithoutADtypeItIsF32) {
   const SafetensorsFile file = SafetensorsFile::open(path_);
   for (const std::string& name : file.names()) tensors.emplace_back(name, file.tensor(name).clone());
   write_safetensors(path_, tensors, {{"tapehead", json.dump()}});
-  EXPECT_EQ(load_model(path_).model.dtype(), DType::f32);
+  EXPECT_EQ(load_model(path_).model->dtype(), DType::f32);
   Trainer resumed = Trainer::resume(path_, training());
   resumed.step();
   trainer_.step();

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tapehead/core/view.h"
+#include "tapehead/models/gpt.h"
 #include "tapehead/ops/random.h"
 
 namespace tapehead {

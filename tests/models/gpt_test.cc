@@ -18,7 +18,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr GPTConfig kTiny{.vocab_size = 7, .n_layer = 2, .n_head = 2, .n_embd = 4, .n_positions = 3};
+const ModelConfig kTiny{.vocab_size = 7, .n_layer = 2, .n_head = 2, .n_embd = 4, .n_positions = 3};
 
 LinearCrossEntropyArgs chunked(int64_t rows) {
   LinearCrossEntropyArgs args;
@@ -27,7 +27,7 @@ LinearCrossEntropyArgs chunked(int64_t rows) {
 }
 
 // Parameters large enough that every part of the model matters.
-GPT loud_model(const GPTConfig& config, DType dtype) {
+GPT loud_model(const ModelConfig& config, DType dtype) {
   const GPT model(config, 0, dtype);
   Generator generator{.seed = 1};
   const NoGradGuard no_grad;
@@ -121,7 +121,7 @@ TEST(GPTTest, GradientsAreDifferences) {
 }
 
 TEST(GPTTest, DropoutsGradientsAreDifferencesUnderTheSameNumbers) {
-  GPTConfig config = kTiny;
+  ModelConfig config = kTiny;
   config.dropout = 0.3;
   const GPT model = loud_model(config, DType::f64);
   std::vector<Tensor> parameters;
@@ -130,19 +130,20 @@ TEST(GPTTest, DropoutsGradientsAreDifferencesUnderTheSameNumbers) {
   gradcheck(
       [&](const std::vector<Tensor>&) {
         Generator dropout{.seed = 5};
-        return model.hidden(ids, &dropout);
+        return model.hidden(ids, {.dropout = &dropout});
       },
       parameters);
 }
 
 TEST(GPTTest, DropoutHappensOnlyWhereAGeneratorIsGiven) {
-  GPTConfig config = kTiny;
+  ModelConfig config = kTiny;
   config.dropout = 0.5;
   const GPT with = loud_model(config, DType::f32), without = loud_model(kTiny, DType::f32);
   const Tensor ids = Tensor::from<int64_t>({1, 3}, std::vector<int64_t>{1, 6, 1});
   EXPECT_EQ(with.hidden(ids).to_vector<float>(), without.hidden(ids).to_vector<float>());
   Generator dropout{.seed = 5};
-  EXPECT_NE(with.hidden(ids, &dropout).to_vector<float>(), without.hidden(ids).to_vector<float>());
+  EXPECT_NE(with.hidden(ids, {.dropout = &dropout}).to_vector<float>(),
+            without.hidden(ids).to_vector<float>());
   EXPECT_GT(dropout.next, 0u);
 }
 
@@ -207,7 +208,7 @@ TEST(GPTTest, TheHeadsMemoryIsCountedUnderItsName) {
 }
 
 TEST(GPTTest, InitialisationIsGPT2sAndDependsOnTheSeedAlone) {
-  const GPTConfig config{.vocab_size = 500, .n_layer = 2, .n_head = 2, .n_embd = 64, .n_positions = 32};
+  const ModelConfig config{.vocab_size = 500, .n_layer = 2, .n_head = 2, .n_embd = 64, .n_positions = 32};
   const GPT model(config, 3), same(config, 3), other(config, 4);
   EXPECT_EQ(model.parameter_count(), 500 * 64 + 32 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
   for (size_t i = 0; i < model.parameters().size(); ++i) {
@@ -230,7 +231,7 @@ TEST(GPTTest, InitialisationIsGPT2sAndDependsOnTheSeedAlone) {
 }
 
 TEST(GPTTest, WhatDoesNotFitIsAValueErrorThatNamesTheFieldAndItsValue) {
-  const auto expect = [](GPTConfig config, const char* field, const char* value) {
+  const auto expect = [](ModelConfig config, const char* field, const char* value) {
     EXPECT_THAT([&] { GPT{config}; }, ThrowsMessage<ValueError>(AllOf(HasSubstr(field), HasSubstr(value))));
   };
   expect({.n_head = 3, .n_embd = 256}, "n_embd is 256", "n_head 3");

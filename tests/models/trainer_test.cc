@@ -8,6 +8,7 @@
 
 #include "tapehead/core/safetensors.h"
 #include "tapehead/models/checkpoint.h"
+#include "tapehead/models/gpt.h"
 #include "tapehead/ops/linear_cross_entropy.h"
 #include "tapehead/tests/models/training_fixture.h"
 
