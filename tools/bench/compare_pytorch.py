@@ -207,7 +207,7 @@ def circumstances(o):
     names = [line.split(":")[1].strip() for line in cpu.splitlines() if line.startswith("model name")]
     arithmetic = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {name}" in cpu]
     return {"processor": f"{(names or [platform.processor()])[0]} with {', '.join(arithmetic)}", "threads": o.threads,
-            "repeats": o.repeats, "torch": torch.__version__.split("+")[0]}
+            "torch": torch.__version__.split("+")[0]}
 
 
 def table(columns, rows):
@@ -215,7 +215,8 @@ def table(columns, rows):
 
 
 def measured_on(part):
-    return (f"Measured on {part['processor']}; {part['threads']} threads, medians of {part['repeats']} runs, all ways in turn, "
+    runs = sorted({r["repeats"] for r in part["rows"]})
+    return (f"Measured on {part['processor']}; {part['threads']} threads, medians of {' or '.join(map(str, runs))} runs, all ways in turn, "
             f"PyTorch {part['torch']}.")
 
 
@@ -299,7 +300,7 @@ def main():
         before = results.get(part, {})
         rows = before.get("rows", []) if {**before, "rows": 0} == {**here, "rows": 0} else []  # of the same circumstances
         for case in cases:
-            row = compare(o, *case)
+            row = compare(o, *case) | {"repeats": o.repeats}
             print(row, file=sys.stderr)
             same = [key for key in ("shape", "dtype", "model") if key in row]
             rows = [r for r in rows if any(r[key] != row[key] for key in same)] + [row]
