@@ -8,7 +8,7 @@
 //  - results are the same, bit for bit, from run to run with the same number of threads.
 //
 // Shape letters: R rows, C columns (classes), F features, V rows of a table,
-// B batch, H heads, T positions, D head width.
+// B batch, H heads, G heads of keys and values, T positions, S positions of keys and values, D head width.
 #pragma once
 
 #include <span>
@@ -91,11 +91,24 @@ struct CrossEntropyRows {
   Tensor filtered_mass;  ///< (R) f64: Σ p_c of what is below the filter's level, without the target index
 };
 
-/// Arguments of Backend::attention and attention_backward.
+/// Arguments of Backend::attention and attention_backward. Keys and values have S >= T positions, of which the queries
+/// are the last T: query t is at position S - T + t, so that new queries can look back on keys and values that were kept.
 struct Attention {
-  Tensor q, k, v;      ///< (B, H, T, D), dense along D
+  Tensor q;            ///< (B, H, T, D), dense along D
+  Tensor k, v;         ///< (B, G, S, D), dense along D; G divides H: query head h reads head h / (H / G)
   double scale = 1;    ///< of q·k
-  bool causal = true;  ///< position t sees positions <= t
+  bool causal = true;  ///< a query sees positions up to its own; else all
+  /// (B, T) i64, dense: the first position that each query sees, at least 0 and at most its own. Undefined: 0.
+  Tensor first_seen = {};
+};
+
+/// The numbers of stochastic gradient descent for one step (torch.optim.SGD's, with dampening 0).
+struct Sgd {
+  double learning_rate, momentum, weight_decay;
+  bool nesterov = false;
+  /// Whether the decay multiplies p by 1 - lr·decay, as AdamW's does, instead of adding decay·p to the gradient.
+  bool decoupled = false;
+  double gradient_scale = 1;  ///< multiplies every gradient first
 };
 
 /// AdamW's numbers for one step (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
@@ -143,6 +156,12 @@ class Backend : public DeviceRuntime {
   virtual void layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
                                    const Tensor& rstd, const Tensor& gy, Tensor& gx, Tensor& gweight,
                                    Tensor& gbias) = 0;
+  /// y = x · rrms · weight with rrms = 1 / sqrt(mean of x² + epsilon), of each row (Zhang and Sennrich, "Root mean
+  /// square layer normalization", 2019); weight (C). rrms: (R), of the arithmetic's dtype.
+  virtual void rms_norm(const Tensor& x, const Tensor& weight, double epsilon, Tensor& y, Tensor& rrms) = 0;
+  /// gx (R, C), gweight (C); each may be undefined.
+  virtual void rms_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& rrms, const Tensor& gy,
+                                 Tensor& gx, Tensor& gweight) = 0;
 
   /// The row pass of cross entropy. With z = softcap(logit_scale · (logits + bias)),
   /// softcap(u) = cap · tanh(u / cap), lse = log Σ_c exp(z_c), log p_c = z_c - lse,
@@ -188,11 +207,18 @@ class Backend : public DeviceRuntime {
   // ---- Attention (Vaswani et al., 2017), by blocks with online softmax (FlashAttention, Dao et al., 2022).
 
   /// y (B, H, T, D) = softmax(scale · q kᵀ) v, any strides but dense along D; lse (B, H, T) dense, of the
-  /// arithmetic's dtype. Memory beyond the outputs does not grow with T².
+  /// arithmetic's dtype. Memory beyond the outputs does not grow with T · S.
   virtual void attention(const Attention& args, Tensor& y, Tensor& lse) = 0;
-  /// gq, gk, gv from y, lse and gy; dense along D, any other strides.
+  /// gq, gk, gv from y, lse and gy; dense along D, any other strides. What no query sees gets 0.
   virtual void attention_backward(const Attention& args, const Tensor& y, const Tensor& lse, const Tensor& gy,
                                   Tensor& gq, Tensor& gk, Tensor& gv) = 0;
+
+  /// Rotary positions (Su et al., "RoFormer", 2021), with the halves of D paired, as in Hugging Face's Llama: for i < D/2,
+  /// y_i = x_i · cosine_i - x_(i+D/2) · sine_i and y_(i+D/2) = x_(i+D/2) · cosine_i + x_i · sine_i. `backward` turns
+  /// the other way: sine with its sign changed, which is the gradient. x and y (B, H, T, D), dense along D, any other
+  /// strides; y may be x itself. cosine and sine: (T, D/2) dense, of the arithmetic's dtype.
+  virtual void rotary(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool backward,
+                      Tensor& y) = 0;
 
   // ---- Training.
 
@@ -204,6 +230,11 @@ class Backend : public DeviceRuntime {
   /// is too small for p's dtype, and p is written as their rounding, in the same sweep.
   virtual void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
                      std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) = 0;
+  /// One step for every parameter: g += decay · p unless decoupled; b = momentum · b + g;
+  /// p -= lr · (nesterov ? g + momentum · b : b). b begins at zero; with momentum 0 its list is empty, and g stands in its
+  /// place. dtypes and `master` as for adamw, b being what m is there; but a p of 16 bits may have a g of f32.
+  virtual void sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
+                   std::span<Tensor> master) = 0;
   /// Σ x² over all dense tensors, summed in f64.
   virtual double squared_norm(std::span<const Tensor> tensors) = 0;
   /// Dense y filled with numbers from (seed, first), element i from word i % 4 of block first + i / 4:

@@ -1,4 +1,4 @@
-// Layer normalisation (Ba, Kiros and Hinton, 2016).
+// Layer normalisation (Ba, Kiros and Hinton, 2016), and the root mean square alone (Zhang and Sennrich, 2019).
 #pragma once
 
 #include "tapehead/core/tape.h"
@@ -10,5 +10,9 @@ namespace tapehead {
 /// floating dtype; statistics are summed in f64. Throws ValueError on shapes and on a negative or NaN
 /// epsilon, TypeError on integers and on dtypes that differ.
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {}, double epsilon = 1e-5);
+
+/// x / sqrt(mean of x² + epsilon) · weight over the last axis (torch.nn.functional.rms_norm): x (..., F); weight (F) or
+/// undefined. Dtypes and errors as for layer_norm.
+Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double epsilon = 1e-6);
 
 }  // namespace tapehead

@@ -38,6 +38,9 @@ class CpuBackend final : public Backend {
                   Tensor& mean, Tensor& rstd) override;
   void layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
                            const Tensor& gy, Tensor& gx, Tensor& gweight, Tensor& gbias) override;
+  void rms_norm(const Tensor& x, const Tensor& weight, double epsilon, Tensor& y, Tensor& rrms) override;
+  void rms_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& rrms, const Tensor& gy,
+                         Tensor& gx, Tensor& gweight) override;
 
   // cross_entropy.cc
   void cross_entropy_rows(const CrossEntropyRows& rows) override;
@@ -62,9 +65,14 @@ class CpuBackend final : public Backend {
   void attention_backward(const Attention& args, const Tensor& y, const Tensor& lse, const Tensor& gy,
                           Tensor& gq, Tensor& gk, Tensor& gv) override;
 
+  // rotary.cc
+  void rotary(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool backward, Tensor& y) override;
+
   // training.cc
   void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
              std::span<Tensor> v, std::span<Tensor> master) override;
+  void sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
+           std::span<Tensor> master) override;
   double squared_norm(std::span<const Tensor> tensors) override;
   void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) override;
   void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) override;

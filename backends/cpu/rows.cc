@@ -1,4 +1,4 @@
-// Softmax and layer norm, row by row.
+// Softmax, layer norm and RMS norm, row by row.
 
 // The order matters (simd.h).
 // clang-format off
@@ -89,9 +89,10 @@ void SoftmaxBackwardRows(const Tensor& y, const Tensor& gy, bool log, Tensor& gx
   });
 }
 
+// Layer norm, or, unless `centered`, RMS norm: the same around 0 instead of the mean.
 template <class T>
-void LayerNormRows(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon, Tensor& y,
-                   Tensor& mean, Tensor& rstd) {
+void NormRows(bool centered, const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
+              Tensor& y, Tensor& mean, Tensor& rstd) {
   const int64_t columns = x.size(1);
   const T* px = x.data<T>();
   const T* w = data_or_null<T>(weight);
@@ -104,9 +105,11 @@ void LayerNormRows(const Tensor& x, const Tensor& weight, const Tensor& bias, do
     const T* in = px + r * columns;
     T* out = py + r * columns;
     const double count = static_cast<double>(columns);
-    const T m = static_cast<T>(Sum(
-                                   d, columns, [](auto v) HWY_ATTR { return v; }, in) /
-                               count);
+    T m = 0;
+    if (centered)
+      m = static_cast<T>(Sum(
+                             d, columns, [](auto v) HWY_ATTR { return v; }, in) /
+                         count);
     const auto center = hn::Set(d, m);
     const auto square = [&](auto v) HWY_ATTR {
       const auto c = hn::Sub(v, center);
@@ -133,15 +136,16 @@ void LayerNormRows(const Tensor& x, const Tensor& weight, const Tensor& bias, do
   });
 }
 
-// With x̂ = (x - mean) · rstd and g = gy · weight: gx = rstd · (g - mean(g) - x̂ · mean(g · x̂)).
+// With x̂ = (x - mean) · rstd and g = gy · weight: gx = rstd · (g - mean(g) - x̂ · mean(g · x̂)). Of RMS norm, whose `mean`
+// is undefined, neither mean is subtracted.
 template <class T>
-void LayerNormInputGradient(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
-                            const Tensor& gy, Tensor& gx) {
+void NormInputGradient(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                       const Tensor& gy, Tensor& gx) {
   const int64_t columns = x.size(1);
   const T* px = x.data<T>();
   const T* w = data_or_null<T>(weight);
   const T* pg = gy.data<T>();
-  const T* means = mean.data<T>();
+  const T* means = data_or_null<T>(mean);
   const T* rstds = rstd.data<T>();
   T* pgx = gx.mutable_data<T>();
   for_rows(x, [=](int64_t r) HWY_ATTR {
@@ -149,7 +153,7 @@ void LayerNormInputGradient(const Tensor& x, const Tensor& weight, const Tensor&
     const T* in = px + r * columns;
     const T* up = pg + r * columns;
     T* g = pgx + r * columns;  // first holds g, then gx
-    const auto center = hn::Set(d, means[r]), scale = hn::Set(d, rstds[r]);
+    const auto center = hn::Set(d, means ? means[r] : T{0}), scale = hn::Set(d, rstds[r]);
     const auto normal = [&](auto v) HWY_ATTR { return hn::Mul(hn::Sub(v, center), scale); };
     const double sum = w ? MapSum(
                                d, columns, g, [](auto v, auto u) HWY_ATTR { return hn::Mul(v, u); }, up, w)
@@ -157,7 +161,7 @@ void LayerNormInputGradient(const Tensor& x, const Tensor& weight, const Tensor&
                                d, columns, g, [](auto v) HWY_ATTR { return v; }, up);
     const double dot = Sum(
         d, columns, [&](auto v, auto u) HWY_ATTR { return hn::Mul(normal(v), u); }, in, g);
-    const auto mean_g = hn::Set(d, static_cast<T>(sum / static_cast<double>(columns)));
+    const auto mean_g = hn::Set(d, means ? static_cast<T>(sum / static_cast<double>(columns)) : T{0});
     const auto mean_dot = hn::Set(d, static_cast<T>(dot / static_cast<double>(columns)));
     Map(
         d, columns, g,
@@ -169,13 +173,13 @@ void LayerNormInputGradient(const Tensor& x, const Tensor& weight, const Tensor&
 
 // gweight = Σ_rows gy · x̂, gbias = Σ_rows gy: threads share the columns, so that every sum has one order.
 template <class T>
-void LayerNormParameterGradients(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& gy,
-                                 Tensor& gweight, Tensor& gbias) {
+void NormParameterGradients(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& gy,
+                            Tensor& gweight, Tensor& gbias) {
   constexpr int64_t kRows = 32;  // summed in T; these sums are summed in f64
   const int64_t rows = x.size(0), columns = x.size(1);
   const T* px = x.data<T>();
   const T* pg = gy.data<T>();
-  const T* means = mean.data<T>();
+  const T* means = data_or_null<T>(mean);
   const T* rstds = rstd.data<T>();
   Tensor totals = Tensor::zeros({2, columns}, DType::f64);
   double* dots = totals.mutable_data<double>();
@@ -196,8 +200,8 @@ void LayerNormParameterGradients(const Tensor& x, const Tensor& mean, const Tens
         auto dot = hn::Zero(d), sum = hn::Zero(d);
         for (int64_t r = top; r < bottom; ++r) {
           const auto g = load(pg + r * columns + c);
-          const auto normal =
-              hn::Mul(hn::Sub(load(px + r * columns + c), hn::Set(d, means[r])), hn::Set(d, rstds[r]));
+          const auto normal = hn::Mul(
+              hn::Sub(load(px + r * columns + c), hn::Set(d, means ? means[r] : T{0})), hn::Set(d, rstds[r]));
           dot = hn::MulAdd(g, normal, dot);
           sum = hn::Add(sum, g);
         }
@@ -218,10 +222,10 @@ void LayerNormParameterGradients(const Tensor& x, const Tensor& mean, const Tens
 }
 
 template <class T>
-void LayerNormBackwardRows(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
-                           const Tensor& gy, Tensor& gx, Tensor& gweight, Tensor& gbias) {
-  if (gx.defined()) LayerNormInputGradient<T>(x, weight, mean, rstd, gy, gx);
-  if (gweight.defined() || gbias.defined()) LayerNormParameterGradients<T>(x, mean, rstd, gy, gweight, gbias);
+void NormBackwardRows(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                      const Tensor& gy, Tensor& gx, Tensor& gweight, Tensor& gbias) {
+  if (gx.defined()) NormInputGradient<T>(x, weight, mean, rstd, gy, gx);
+  if (gweight.defined() || gbias.defined()) NormParameterGradients<T>(x, mean, rstd, gy, gweight, gbias);
 }
 
 // Calls f with float or double.
@@ -238,15 +242,15 @@ void SoftmaxBackward(const Tensor& y, const Tensor& gy, bool log, Tensor& gx) {
   visit_wide(y.dtype(), [&]<class T>(T) { SoftmaxBackwardRows<T>(y, gy, log, gx); });
 }
 
-void LayerNorm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon, Tensor& y,
-               Tensor& mean, Tensor& rstd) {
-  visit_wide(x.dtype(), [&]<class T>(T) { LayerNormRows<T>(x, weight, bias, epsilon, y, mean, rstd); });
+void Norm(bool centered, const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon, Tensor& y,
+          Tensor& mean, Tensor& rstd) {
+  visit_wide(x.dtype(), [&]<class T>(T) { NormRows<T>(centered, x, weight, bias, epsilon, y, mean, rstd); });
 }
 
-void LayerNormBackward(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
-                       const Tensor& gy, Tensor& gx, Tensor& gweight, Tensor& gbias) {
+void NormBackward(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                  const Tensor& gy, Tensor& gx, Tensor& gweight, Tensor& gbias) {
   visit_wide(x.dtype(),
-             [&]<class T>(T) { LayerNormBackwardRows<T>(x, weight, mean, rstd, gy, gx, gweight, gbias); });
+             [&]<class T>(T) { NormBackwardRows<T>(x, weight, mean, rstd, gy, gx, gweight, gbias); });
 }
 
 }  // namespace tapehead::HWY_NAMESPACE
@@ -259,8 +263,8 @@ namespace tapehead {
 
 HWY_EXPORT(Softmax);
 HWY_EXPORT(SoftmaxBackward);
-HWY_EXPORT(LayerNorm);
-HWY_EXPORT(LayerNormBackward);
+HWY_EXPORT(Norm);
+HWY_EXPORT(NormBackward);
 
 static Tensor widened(const Tensor& x) { return x.defined() ? x.to(DType::f32) : x; }
 
@@ -286,30 +290,46 @@ void CpuBackend::softmax_backward(const Tensor& y, const Tensor& gy, bool log, T
   HWY_DYNAMIC_DISPATCH(SoftmaxBackward)(y, gy, log, gx);
 }
 
+static void norm(bool centered, const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
+                 Tensor& y, Tensor& mean, Tensor& rstd) {
+  const auto run = HWY_DYNAMIC_DISPATCH(Norm);
+  if (!is_half(x.dtype())) return run(centered, x, weight, bias, epsilon, y, mean, rstd);
+  Tensor wide = wide_output(y);
+  run(centered, widened(x), widened(weight), widened(bias), epsilon, wide, mean, rstd);
+  cpu_backend().copy(wide, y);
+}
+
+static void norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                          const Tensor& gy, Tensor& gx, Tensor& gweight, Tensor& gbias) {
+  const auto run = HWY_DYNAMIC_DISPATCH(NormBackward);
+  if (!is_half(x.dtype())) return run(x, weight, mean, rstd, gy, gx, gweight, gbias);
+  Tensor wide_gx = wide_output(gx), wide_gweight = wide_output(gweight), wide_gbias = wide_output(gbias);
+  run(widened(x), widened(weight), mean, rstd, widened(gy), wide_gx, wide_gweight, wide_gbias);
+  if (gx.defined()) cpu_backend().copy(wide_gx, gx);
+  if (gweight.defined()) cpu_backend().copy(wide_gweight, gweight);
+  if (gbias.defined()) cpu_backend().copy(wide_gbias, gbias);
+}
+
 void CpuBackend::layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
                             Tensor& y, Tensor& mean, Tensor& rstd) {
-  if (is_half(x.dtype())) {
-    Tensor wide = wide_output(y);
-    layer_norm(widened(x), widened(weight), widened(bias), epsilon, wide, mean, rstd);
-    copy(wide, y);
-    return;
-  }
-  HWY_DYNAMIC_DISPATCH(LayerNorm)(x, weight, bias, epsilon, y, mean, rstd);
+  norm(true, x, weight, bias, epsilon, y, mean, rstd);
 }
 
 void CpuBackend::layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
                                      const Tensor& rstd, const Tensor& gy, Tensor& gx, Tensor& gweight,
                                      Tensor& gbias) {
-  if (is_half(x.dtype())) {
-    Tensor wide_gx = wide_output(gx), wide_gweight = wide_output(gweight), wide_gbias = wide_output(gbias);
-    layer_norm_backward(widened(x), widened(weight), mean, rstd, widened(gy), wide_gx, wide_gweight,
-                        wide_gbias);
-    if (gx.defined()) copy(wide_gx, gx);
-    if (gweight.defined()) copy(wide_gweight, gweight);
-    if (gbias.defined()) copy(wide_gbias, gbias);
-    return;
-  }
-  HWY_DYNAMIC_DISPATCH(LayerNormBackward)(x, weight, mean, rstd, gy, gx, gweight, gbias);
+  norm_backward(x, weight, mean, rstd, gy, gx, gweight, gbias);
+}
+
+void CpuBackend::rms_norm(const Tensor& x, const Tensor& weight, double epsilon, Tensor& y, Tensor& rrms) {
+  Tensor no_mean;
+  norm(false, x, weight, {}, epsilon, y, no_mean, rrms);
+}
+
+void CpuBackend::rms_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& rrms,
+                                   const Tensor& gy, Tensor& gx, Tensor& gweight) {
+  Tensor no_bias;
+  norm_backward(x, weight, {}, rrms, gy, gx, gweight, no_bias);
 }
 
 }  // namespace tapehead

@@ -1,4 +1,4 @@
-// The optimiser's sweep, the norm of gradients, and tensors of random numbers.
+// The optimisers' sweep, the norm of gradients, and tensors of random numbers.
 
 // The order matters (simd.h).
 // clang-format off
@@ -44,6 +44,25 @@ struct AdamWStep {
   T epsilon;
 };
 
+// The same of a step of SGD.
+template <class T>
+struct SgdStep {
+  explicit SgdStep(const Sgd& numbers)
+      : keep(static_cast<T>(numbers.decoupled ? 1 - numbers.learning_rate * numbers.weight_decay : 1)),
+        decay(static_cast<T>(numbers.decoupled ? 0 : numbers.weight_decay)),
+        scale(static_cast<T>(numbers.gradient_scale)),
+        momentum(static_cast<T>(numbers.momentum)),
+        rate(static_cast<T>(numbers.learning_rate)),
+        nesterov(numbers.nesterov) {}
+
+  T keep;   // 1 - lr·decay, if decoupled
+  T decay;  // what of p joins the gradient, else
+  T scale;  // of gradients
+  T momentum;
+  T rate;
+  bool nesterov;
+};
+
 }  // namespace tapehead
 #endif
 
@@ -52,33 +71,34 @@ struct AdamWStep {
 HWY_BEFORE_NAMESPACE();
 namespace tapehead::HWY_NAMESPACE {
 
-template <class T>
-static void adamw_run(const AdamWStep<T>& step, int64_t n, T* p, const T* g, T* m, T* v) {
-  const hn::ScalableTag<T> d;
-  const auto set = [&](T x) HWY_ATTR { return hn::Set(d, x); };
-  const auto update = [&](auto& pi, auto gi, auto& mi, auto& vi) HWY_ATTR {
-    gi = hn::Mul(set(step.scale), gi);
-    mi = hn::MulAdd(set(step.b1), mi, hn::Mul(set(step.c1), gi));
-    vi = hn::MulAdd(set(step.b2), vi, hn::Mul(set(step.c2), hn::Mul(gi, gi)));
-    const auto denominator = hn::MulAdd(set(step.root), hn::Sqrt(vi), set(step.epsilon));
-    pi = hn::Sub(hn::Mul(set(step.keep), pi), hn::Div(hn::Mul(set(step.rate), mi), denominator));
-  };
+// Calls f(load, store) for all vectors of n elements: load(p) is those at p, store(v, p) puts v there.
+template <class D, class F>
+static HWY_INLINE void for_vectors(D d, int64_t n, F&& f) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    auto pi = hn::LoadU(d, p + i), mi = hn::LoadU(d, m + i), vi = hn::LoadU(d, v + i);
-    update(pi, hn::LoadU(d, g + i), mi, vi);
-    hn::StoreU(pi, d, p + i);
-    hn::StoreU(mi, d, m + i);
-    hn::StoreU(vi, d, v + i);
+    f([=](const auto* p) HWY_ATTR { return hn::LoadU(d, p + i); },
+      [=](auto v, auto* p) HWY_ATTR { hn::StoreU(v, d, p + i); });
   }
   if (const int64_t rest = n - i; rest > 0) {
-    auto pi = LoadTail(d, p + i, rest), mi = LoadTail(d, m + i, rest), vi = LoadTail(d, v + i, rest);
-    update(pi, LoadTail(d, g + i, rest), mi, vi);
-    StoreTail(d, pi, p + i, rest);
-    StoreTail(d, mi, m + i, rest);
-    StoreTail(d, vi, v + i, rest);
+    f([=](const auto* p) HWY_ATTR { return LoadTail(d, p + i, rest); },
+      [=](auto v, auto* p) HWY_ATTR { StoreTail(d, v, p + i, rest); });
   }
+}
+
+template <class T>
+static void adamw_run(const AdamWStep<T>& step, int64_t n, T* p, const T* g, T* m, T* v) {
+  const hn::ScalableTag<T> d;
+  const auto set = [=](T x) HWY_ATTR { return hn::Set(d, x); };
+  for_vectors(d, n, [&](auto load, auto store) HWY_ATTR {
+    const auto gi = hn::Mul(set(step.scale), load(g));
+    const auto mi = hn::MulAdd(set(step.b1), load(m), hn::Mul(set(step.c1), gi));
+    const auto vi = hn::MulAdd(set(step.b2), load(v), hn::Mul(set(step.c2), hn::Mul(gi, gi)));
+    const auto denominator = hn::MulAdd(set(step.root), hn::Sqrt(vi), set(step.epsilon));
+    store(hn::Sub(hn::Mul(set(step.keep), load(p)), hn::Div(hn::Mul(set(step.rate), mi), denominator)), p);
+    store(mi, m);
+    store(vi, v);
+  });
 }
 
 static void adamw_f32(const AdamWStep<float>& step, int64_t n, float* p, const float* g, float* m, float* v) {
@@ -88,6 +108,32 @@ static void adamw_f32(const AdamWStep<float>& step, int64_t n, float* p, const f
 static void adamw_f64(const AdamWStep<double>& step, int64_t n, double* p, const double* g, double* m,
                       double* v) {
   adamw_run(step, n, p, g, m, v);
+}
+
+// Without momentum, b is null.
+template <class T>
+static void sgd_run(const SgdStep<T>& step, int64_t n, T* p, const T* g, T* b) {
+  const hn::ScalableTag<T> d;
+  const auto set = [=](T x) HWY_ATTR { return hn::Set(d, x); };
+  for_vectors(d, n, [&](auto load, auto store) HWY_ATTR {
+    const auto pi = load(p);
+    const auto gi = hn::MulAdd(set(step.decay), pi, hn::Mul(set(step.scale), load(g)));
+    auto change = gi;
+    if (b) {
+      const auto bi = hn::MulAdd(set(step.momentum), load(b), gi);
+      store(bi, b);
+      change = step.nesterov ? hn::MulAdd(set(step.momentum), bi, gi) : bi;
+    }
+    store(hn::NegMulAdd(set(step.rate), change, hn::Mul(set(step.keep), pi)), p);
+  });
+}
+
+static void sgd_f32(const SgdStep<float>& step, int64_t n, float* p, const float* g, float* b) {
+  sgd_run(step, n, p, g, b);
+}
+
+static void sgd_f64(const SgdStep<double>& step, int64_t n, double* p, const double* g, double* b) {
+  sgd_run(step, n, p, g, b);
 }
 
 static double squares_f64(int64_t n, const double* x) {
@@ -124,6 +170,8 @@ namespace tapehead {
 
 HWY_EXPORT(adamw_f32);
 HWY_EXPORT(adamw_f64);
+HWY_EXPORT(sgd_f32);
+HWY_EXPORT(sgd_f64);
 HWY_EXPORT(squares_f32);
 HWY_EXPORT(squares_f64);
 
@@ -149,46 +197,74 @@ static std::vector<T*> pointers(std::span<Tensor> tensors) {
   return result;
 }
 
-// The step in f32, and each parameter written anew from its master weight while that is in the cache.
-static void adamw_half(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
-                       std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) {
-  const AdamWStep<float> step(numbers);
-  const DType dtype = p[0].dtype();
+// Calls update(n, p, g, first, second) in parallel for runs of elements that cover all parameters; `first` and `second` are
+// what the optimiser keeps of each, null for an empty list. With master weights the update is made on them, and each
+// parameter written anew from its own while that is in the cache.
+template <class T, class F>
+static void sweep(std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> first,
+                  std::span<Tensor> second, std::span<Tensor> master, F&& update) {
+  const std::vector<T*> to_first = pointers<T>(first), to_second = pointers<T>(second),
+                        to_weight = pointers<T>(master.empty() ? p : master);
   std::vector<std::byte*> to_p;
   for (Tensor& t : p) to_p.push_back(static_cast<std::byte*>(t.mutable_raw_data()));
-  const std::vector<float*> to_m = pointers<float>(m), to_v = pointers<float>(v),
-                            to_master = pointers<float>(master);
+  const auto at = [](const std::vector<T*>& list, size_t i, int64_t element) {
+    return list.empty() ? nullptr : list[i] + element;
+  };
   for_all_elements(g, [&](size_t i, int64_t begin, int64_t end) {
+    const auto run = [&](int64_t element, int64_t n, const T* gradient) {
+      update(n, to_weight[i] + element, gradient, at(to_first, i, element), at(to_second, i, element));
+    };
+    if (master.empty()) return run(begin, end - begin, g[i].data<T>() + begin);
     constexpr int64_t kBlock = 1024;
-    float gradient[kBlock];
+    T gradient[kBlock];
+    const DType dtype = p[i].dtype(), g_dtype = g[i].dtype(), wide = dtype_of<T>();
     const auto* from_g = static_cast<const std::byte*>(g[i].raw_data());
-    for (int64_t at = begin; at < end; at += kBlock) {
-      const int64_t n = std::min(kBlock, end - at), bytes = at * size_of(dtype);
-      convert_run(dtype, from_g + bytes, DType::f32, gradient, n);
-      HWY_DYNAMIC_DISPATCH(adamw_f32)(step, n, to_master[i] + at, gradient, to_m[i] + at, to_v[i] + at);
-      convert_run(DType::f32, to_master[i] + at, dtype, to_p[i] + bytes, n);
+    for (int64_t element = begin; element < end; element += kBlock) {
+      const int64_t n = std::min(kBlock, end - element);
+      convert_run(g_dtype, from_g + element * size_of(g_dtype), wide, gradient, n);
+      run(element, n, gradient);
+      convert_run(wide, to_weight[i] + element, dtype, to_p[i] + element * size_of(dtype), n);
     }
   });
+}
+
+// Calls f with float or double: what a step on parameters of this dtype computes in.
+template <class F>
+static void visit_step(const char* op, DType dtype, bool has_master, F&& f) {
+  check<TypeError>(is_half(dtype) == has_master,
+                   "[{}] parameters of {} {} master weights: 16-bit parameters have them, and these alone",
+                   op, dtype, has_master ? "with" : "without");
+  dtype == DType::f64 ? f(double()) : f(float());
 }
 
 void CpuBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
                        std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) {
   if (p.empty()) return;
-  if (!master.empty()) return adamw_half(numbers, p, g, m, v, master);
-  const auto run = [&]<class T>(void (*kernel)(const AdamWStep<T>&, int64_t, T*, const T*, T*, T*)) {
+  visit_step("adamw", p[0].dtype(), !master.empty(), [&]<class T>(T) {
     const AdamWStep<T> step(numbers);
-    const std::vector<T*> to_p = pointers<T>(p), to_m = pointers<T>(m), to_v = pointers<T>(v);
-    for_all_elements(g, [&](size_t i, int64_t begin, int64_t end) {
-      kernel(step, end - begin, to_p[i] + begin, g[i].data<T>() + begin, to_m[i] + begin, to_v[i] + begin);
+    sweep<T>(p, g, m, v, master, [&](int64_t n, T* pi, const T* gi, T* mi, T* vi) {
+      if constexpr (std::is_same_v<T, double>) {
+        HWY_DYNAMIC_DISPATCH(adamw_f64)(step, n, pi, gi, mi, vi);
+      } else {
+        HWY_DYNAMIC_DISPATCH(adamw_f32)(step, n, pi, gi, mi, vi);
+      }
     });
-  };
-  switch (p[0].dtype()) {
-    case DType::f32: return run(HWY_DYNAMIC_DISPATCH(adamw_f32));
-    case DType::f64: return run(HWY_DYNAMIC_DISPATCH(adamw_f64));
-    default:
-      fail<TypeError>("[adamw] takes parameters of f32 or f64, and of {} only with master weights",
-                      p[0].dtype());
-  }
+  });
+}
+
+void CpuBackend::sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
+                     std::span<Tensor> master) {
+  if (p.empty()) return;
+  visit_step("sgd", p[0].dtype(), !master.empty(), [&]<class T>(T) {
+    const SgdStep<T> step(numbers);
+    sweep<T>(p, g, b, {}, master, [&](int64_t n, T* pi, const T* gi, T* bi, T*) {
+      if constexpr (std::is_same_v<T, double>) {
+        HWY_DYNAMIC_DISPATCH(sgd_f64)(step, n, pi, gi, bi);
+      } else {
+        HWY_DYNAMIC_DISPATCH(sgd_f32)(step, n, pi, gi, bi);
+      }
+    });
+  });
 }
 
 double CpuBackend::squared_norm(std::span<const Tensor> tensors) {

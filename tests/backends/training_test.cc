@@ -1,4 +1,4 @@
-// The optimiser's step and the norm of gradients. A whole training run against PyTorch is tests/models' task.
+// The optimisers' steps and the norm of gradients. A whole training run against PyTorch is tests/models' task.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -190,6 +190,96 @@ TEST(AdamWKernel, RefusesHalfParametersWithoutMasterWeights) {
   State s = make_state(DType::bf16);
   expect_error<TypeError>([&] { backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v, {}); },
                           "master weights");
+}
+
+// ---- SGD
+
+struct SgdCase {
+  double momentum, decay;
+  bool nesterov, decoupled;
+};
+
+constexpr SgdCase kSgdCases[] = {{0, 0, false, false},     {0, 0.1, false, false},  {0.9, 0, false, false},
+                                 {0.9, 0.1, false, false}, {0.9, 0.1, true, false}, {0.9, 0.1, false, true},
+                                 {0.9, 0.1, true, true}};
+
+Sgd numbers_of(const SgdCase& c) {
+  return {.learning_rate = 0.01,
+          .momentum = c.momentum,
+          .weight_decay = c.decay,
+          .nesterov = c.nesterov,
+          .decoupled = c.decoupled,
+          .gradient_scale = 0.5};
+}
+
+// torch.optim.SGD's formula, for one element.
+void sgd_in_f64(const SgdCase& c, double gradient, double& p, double& b) {
+  double g = 0.5 * gradient;
+  if (!c.decoupled) g += c.decay * p;
+  b = c.momentum * b + g;
+  if (c.decoupled) p *= 1 - 0.01 * c.decay;
+  p -= 0.01 * (c.momentum == 0 ? g : c.nesterov ? g + c.momentum * b : b);
+}
+
+TEST(SgdKernel, FollowsTheFormula) {
+  for_each_instruction_set([] {
+    for (const DType dtype : {DType::f64, DType::f32}) {
+      for (const SgdCase& c : kSgdCases) {
+        State s = make_state(dtype);
+        const State before = make_state(dtype);
+        backend(Device{}).sgd(numbers_of(c), s.p, s.g, c.momentum > 0 ? std::span(s.m) : std::span<Tensor>(),
+                              {});
+        for (size_t k = 0; k < s.p.size(); ++k) {
+          auto p = before.p[k].to_vector<double>(), b = before.m[k].to_vector<double>();
+          const auto g = before.g[k].to_vector<double>();
+          for (size_t i = 0; i < p.size(); ++i) sgd_in_f64(c, g[i], p[i], b[i]);
+          const double tolerance = 8 * epsilon(dtype);
+          const std::string what = fmt::format("parameter {} of {}, momentum {}", k, name(dtype), c.momentum);
+          const Shape& shape = s.p[k].shape();
+          expect_close(s.p[k].to(DType::f64), Tensor::from<double>(shape, p), tolerance, tolerance, what);
+          if (c.momentum > 0)
+            expect_close(s.m[k].to(DType::f64), Tensor::from<double>(shape, b), tolerance, tolerance, what);
+          expect_close(s.g[k], before.g[k], 0, 0, what);
+        }
+      }
+    }
+  });
+}
+
+// 16-bit parameters with gradients of their dtype or of f32: stepped on their master weights, five times.
+TEST(SgdKernel, StepsOnMasterWeightsAndRoundsThemIntoThe16BitParameters) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const DType gradients : {dtype, DType::f32}) {
+      const SgdCase c{0.9, 0.1, true, false};
+      HalfState s = make_half_state(dtype);
+      std::vector<std::vector<double>> p, b;
+      for (size_t k = 0; k < s.p.size(); ++k) {
+        p.push_back(s.master[k].to_vector<double>());
+        b.push_back(s.m[k].to_vector<double>());
+      }
+      for (uint64_t step = 1; step <= 5; ++step) {
+        for (size_t k = 0; k < p.size(); ++k) {
+          s.g[k] = random_tensor(s.p[k].shape(), 100 * k + step, 1, gradients);
+          const auto g = s.g[k].to_vector<double>();
+          for (size_t i = 0; i < p[k].size(); ++i) sgd_in_f64(c, g[i], p[k][i], b[k][i]);
+        }
+        backend(Device{}).sgd(numbers_of(c), s.p, s.g, s.m, s.master);
+      }
+      for (size_t k = 0; k < p.size(); ++k) {
+        const std::string what = fmt::format("parameter {} of {} by {}", k, name(dtype), name(gradients));
+        expect_close(s.master[k].to(DType::f64), Tensor::from<double>(s.p[k].shape(), p[k]), 4e-6, 4e-6,
+                     what);
+        expect_close(s.m[k].to(DType::f64), Tensor::from<double>(s.p[k].shape(), b[k]), 4e-6, 4e-6, what);
+        expect_close(s.p[k], s.master[k].to(dtype), 0, 0, what);
+      }
+    }
+  }
+}
+
+TEST(SgdKernel, RefusesHalfParametersWithoutMasterWeights) {
+  State s = make_state(DType::bf16);
+  expect_error<TypeError>([&] { backend(Device{}).sgd(numbers_of(kSgdCases[0]), s.p, s.g, {}, {}); },
+                          "[sgd] parameters of bf16 without master weights");
 }
 
 TEST(SquaredNorm, EveryDtype) {

@@ -20,23 +20,38 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// As the definition reads, with all T×T scores.
-Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
-  Tensor scores = matmul(q, transpose(k, -2, -1)) * scale;
-  if (causal) {
-    const int64_t positions = q.size(2);
-    std::vector<double> mask;
-    for (int64_t t = 0; t < positions; ++t) {
-      for (int64_t s = 0; s < positions; ++s) mask.push_back(s <= t ? 0 : -kInfinity);
+// As the definition reads, with all T×S scores, and every head of keys and values repeated for its group.
+Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
+                       const Tensor& first_seen = {}) {
+  const int64_t B = q.size(0), H = q.size(1), T = q.size(2), G = k.size(1), S = k.size(2), D = k.size(3);
+  const auto repeated = [&](const Tensor& x) {
+    return reshape(expand(unsqueeze(x, 2), {B, G, H / G, S, D}), {B, H, S, D});
+  };
+  const std::vector<int64_t> first = first_seen.defined() ? first_seen.to_vector<int64_t>()
+                                                          : std::vector<int64_t>(static_cast<size_t>(B * T));
+  std::vector<double> mask;
+  for (int64_t i = 0; i < B * T; ++i) {
+    const int64_t own = S - T + i % T;
+    for (int64_t s = 0; s < S; ++s) {
+      mask.push_back(s >= first[static_cast<size_t>(i)] && (s <= own || !causal) ? 0 : -kInfinity);
     }
-    scores = scores + Tensor::from<double>({positions, positions}, mask);
   }
-  return matmul(softmax(scores, -1), v);
+  const Tensor scores =
+      matmul(q, transpose(repeated(k), -2, -1)) * scale + Tensor::from<double>({B, 1, T, S}, mask);
+  return matmul(softmax(scores, -1), repeated(v));
 }
 
 TEST(Attention, PyTorch) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "attention")) {
     expect_golden(c, scaled_dot_product_attention(c.input("q"), c.input("k"), c.input("v")), 1e-12, 1e-13);
+  }
+}
+
+TEST(Attention, PyTorchWithGroupsPastAndDocuments) {
+  for (const GoldenCase& c : golden_cases("ops.safetensors", "grouped_attention")) {
+    const Tensor y = scaled_dot_product_attention(c.input("q"), c.input("k"), c.input("v"), true, {},
+                                                  c.input("first_seen"));
+    expect_golden(c, y, 1e-12, 1e-13);
   }
 }
 
@@ -96,6 +111,109 @@ TEST(Attention, EqualsTheDefinitionAcrossBlocks) {
   });
 }
 
+// Where documents of random lengths begin, for each of T queries of B rows, the last of S positions.
+Tensor random_documents(int64_t B, int64_t T, int64_t S, Generator& random) {
+  std::vector<int64_t> first;
+  for (int64_t b = 0; b < B; ++b) {
+    int64_t begin = 0;
+    for (int64_t s = 0; s < S; ++s) {
+      if (random.below(static_cast<uint64_t>(1 + b * 40)) == 0) begin = s;  // row 0: each position by itself
+      if (s >= S - T) first.push_back(begin);
+    }
+  }
+  return Tensor::from<int64_t>({B, T}, first);
+}
+
+// Every way that the blocks of queries and of keys can be cut, with heads in groups and documents, or neither.
+TEST(Attention, GroupsPastAndDocumentsEqualTheDefinitionAcrossBlocks) {
+  for_each_instruction_set([] {
+    Generator random{.seed = 6};
+    struct Case {
+      int64_t T, S, H, G;
+    };
+    for (const auto& [T, S, H, G] :
+         {Case{1, 1, 2, 1}, Case{1, 64, 4, 2}, Case{1, 65, 2, 2}, Case{1, 200, 3, 1}, Case{3, 66, 4, 2},
+          Case{64, 128, 2, 1}, Case{65, 130, 2, 2}, Case{70, 70, 6, 3}, Case{100, 203, 2, 1},
+          Case{130, 131, 2, 1}}) {
+      for (const bool causal : {true, false}) {
+        for (const bool by_document : {true, false}) {
+          constexpr int64_t B = 2, D = 5;
+          std::vector<Tensor> x, naive;
+          for (uint64_t i = 0; i < 3; ++i) {
+            x.push_back(
+                random_tensor({B, i == 0 ? H : G, i == 0 ? T : S, D}, random.word(), 2).set_requires_grad());
+            naive.push_back(x.back().clone().set_requires_grad());
+          }
+          const Tensor first = by_document ? random_documents(B, T, S, random) : Tensor();
+          const std::string what =
+              fmt::format("T {}, S {}, H {}, G {}, causal {}, documents {}", T, S, H, G, causal, by_document);
+          const Tensor y = scaled_dot_product_attention(x[0], x[1], x[2], causal, 0.5, first);
+          const Tensor expected = naive_attention(naive[0], naive[1], naive[2], causal, 0.5, first);
+          expect_close(y, expected, 1e-12, 1e-13, what);
+          const Tensor gradient = random_tensor(y.shape(), random.word());
+          backward(y, gradient);
+          backward(expected, gradient);
+          for (size_t i = 0; i < 3; ++i) expect_close(x[i].grad(), naive[i].grad(), 1e-10, 1e-12, what);
+        }
+      }
+    }
+  });
+}
+
+TEST(Attention, GradientsOfGroupsPastAndDocumentsEqualDifferences) {
+  const auto leaf = [](const Shape& shape, uint64_t seed) {
+    return random_tensor(shape, seed).set_requires_grad();
+  };
+  const Tensor first = Tensor::from<int64_t>({1, 3}, {0, 3, 2});
+  gradcheck(
+      [&](const std::vector<Tensor>& x) {
+        return scaled_dot_product_attention(x[0], x[1], x[2], true, {}, first);
+      },
+      {leaf({1, 4, 3, 2}, 1), leaf({1, 2, 5, 2}, 2), leaf({1, 2, 5, 2}, 3)});
+  // No queries: nothing is seen, and keys and values get 0.
+  gradcheck([&](const std::vector<Tensor>& x) { return scaled_dot_product_attention(x[0], x[1], x[2]); },
+            {leaf({1, 2, 0, 2}, 1), leaf({1, 1, 3, 2}, 2), leaf({1, 1, 3, 2}, 3)});
+}
+
+// A query whose first_seen is its own position sees its own value alone, also where earlier keys hold NaN; and the keys
+// and values of a document get nothing from the next.
+TEST(Attention, ADocumentOfOnePosition) {
+  constexpr int64_t kPositions = 150, kOwn = 100;
+  std::vector<int64_t> begin(kPositions, 0);
+  std::fill(begin.begin() + kOwn, begin.end(), kOwn);
+  begin[kOwn + 1] = kOwn + 1;
+  const Tensor first = Tensor::from<int64_t>({1, kPositions}, begin);
+  std::vector<Tensor> x;
+  for (uint64_t i = 0; i < 3; ++i) x.push_back(random_tensor({1, 1, kPositions, 4}, i).set_requires_grad());
+  Tensor bad = x[1].clone();
+  select(bad, 2, kOwn - 1).fill(kNaN);
+  const Tensor beside_nan = scaled_dot_product_attention(x[0], bad, x[2], true, {}, first);
+  const Tensor y = scaled_dot_product_attention(x[0], x[1], x[2], true, {}, first);
+  for (const int64_t t : {kOwn, kOwn + 1}) {
+    expect_close(select(y, 2, t), select(x[2], 2, t), 0, 1e-15, fmt::format("position {}", t));
+    expect_close(select(beside_nan, 2, t), select(x[2], 2, t), 0, 1e-15, fmt::format("position {}", t));
+  }
+  Tensor gradient = Tensor::zeros(y.shape(), DType::f64);
+  slice(gradient, 2, kOwn, kPositions).copy_from(random_tensor({1, 1, kPositions - kOwn, 4}, 5));
+  backward(y, gradient);
+  for (size_t i = 1; i < 3; ++i) {
+    for (const double g : slice(x[i].grad(), 2, 0, kOwn).to_vector<double>()) EXPECT_EQ(g, 0) << i;
+  }
+}
+
+// Kept keys and values give the same bits as all at once: a position's blocks are the same.
+TEST(Attention, QueriesInTwoCallsEqualAllAtOnce) {
+  constexpr int64_t kPositions = 192;
+  std::vector<Tensor> x;
+  for (uint64_t i = 0; i < 3; ++i) x.push_back(random_tensor({2, 2, kPositions, 8}, i, 1, DType::f32));
+  const Tensor all = scaled_dot_product_attention(x[0], x[1], x[2]);
+  for (const int64_t cut : {64, 100, 191}) {
+    const Tensor rest = scaled_dot_product_attention(slice(x[0], 2, cut, kPositions), x[1], x[2]);
+    const double tolerance = cut % 64 == 0 ? 0 : 1e-6;
+    expect_close(rest, slice(all, 2, cut, kPositions), tolerance, tolerance, fmt::format("cut at {}", cut));
+  }
+}
+
 TEST(Attention, RoundsLikeItsDtype) {
   for_each_instruction_set([] {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
@@ -132,8 +250,10 @@ TEST(Attention, PackedEqualsSplit) {
             reshape(slice(split, 2, i * features, (i + 1) * features), {batch, positions, n_head, width}), 1,
             2);
       };
-      const Tensor y = causal_self_attention(packed, n_head);
-      const Tensor heads = scaled_dot_product_attention(part(0), part(1), part(2));
+      Generator random{.seed = 7};
+      const Tensor first = n_head == 3 ? random_documents(batch, positions, positions, random) : Tensor();
+      const Tensor y = causal_self_attention(packed, n_head, first);
+      const Tensor heads = scaled_dot_product_attention(part(0), part(1), part(2), true, {}, first);
       const Tensor expected = reshape(transpose(heads, 1, 2), {batch, positions, features});
       expect_close(y, expected, 0, 0, "packed");
       backward(y, gradient);
@@ -212,7 +332,11 @@ TEST(Attention, SameForAnyNumberOfThreads) {
     Tensor qkv = random_tensor({2, 150, 72}, 1, 1, DType::f32).set_requires_grad();
     const Tensor y = causal_self_attention(qkv, 3);
     backward(y, random_tensor(y.shape(), 2, 1, DType::f32));
-    return std::pair(y.to_vector<float>(), qkv.grad().to_vector<float>());
+    Tensor q = random_tensor({2, 6, 90, 8}, 3, 1, DType::f32),
+           k = random_tensor({2, 2, 150, 8}, 4, 1, DType::f32);
+    backward(scaled_dot_product_attention(q, k.set_requires_grad(), k),
+             random_tensor(q.shape(), 5, 1, DType::f32));
+    return std::tuple(y.to_vector<float>(), qkv.grad().to_vector<float>(), k.grad().to_vector<float>());
   };
   const int before = omp_get_max_threads();
   const auto one = run(1);
@@ -251,6 +375,25 @@ TEST(Attention, Errors) {
   expect_error<ValueError>([&] { scaled_dot_product_attention(x, other, x); }, "(1, 2, 3, 5)");
   expect_error<ValueError>([&] { scaled_dot_product_attention(Tensor({2}), Tensor({2}), Tensor({2})); },
                            "(B, H, T, D)");
+  expect_error<ValueError>(
+      [&] {
+        scaled_dot_product_attention(x, Tensor({1, 2, 2, 4}), Tensor({1, 2, 2, 4}));
+      },
+      "S >= T");
+  expect_error<ValueError>(
+      [&] {
+        scaled_dot_product_attention(Tensor({1, 3, 3, 4}), x, x);
+      },
+      "2 heads of keys and values for 3 of queries");
+  const auto see_from = [&](const Tensor& first) { scaled_dot_product_attention(x, x, x, true, {}, first); };
+  expect_error<ValueError>([&] { see_from(Tensor::from<int64_t>({3}, {0, 0, 0})); }, "it must be (1, 3)");
+  expect_error<ValueError>(
+      [&] {
+        see_from(Tensor::from<int64_t>({1, 3}, {0, 2, 0}));
+      },
+      "first_seen is 2 for query 1 of row 0, at position 1: it must be in [0, 1]");
+  expect_error<ValueError>([&] { see_from(Tensor::from<int64_t>({1, 3}, {0, -1, 0})); }, "first_seen is -1");
+  expect_error<TypeError>([&] { see_from(Tensor({1, 3})); }, "first_seen is f32");
   expect_error<TypeError>([&] { scaled_dot_product_attention(ids, ids, ids); }, "i64");
   expect_error<TypeError>([&] { scaled_dot_product_attention(x, x.to(DType::f64), x); }, "f64");
   expect_error<ValueError>([&] { causal_self_attention(Tensor({2, 3, 12}), 3); }, "3 heads");

@@ -50,6 +50,33 @@ TEST(LayerNorm, GradientsEqualDifferences) {
             {leaf({3, 4}, 1), leaf({4}, 2), leaf({4}, 3)});
 }
 
+TEST(RmsNorm, PyTorch) {
+  for (const GoldenCase& c : golden_cases("ops.safetensors", "rms_norm")) {
+    const Tensor y = rms_norm(c.input("input"), c.input("weight"), c.params.at("eps").get<double>());
+    expect_golden(c, y, 1e-12, 1e-13);
+  }
+}
+
+TEST(RmsNorm, GradientsEqualDifferences) {
+  const auto function = [](const std::vector<Tensor>& x) { return rms_norm(x[0], x[1], 1e-3); };
+  for (const Shape& shape :
+       {Shape{3, 5}, Shape{2, 3, 4}, Shape{7}, Shape{3, 1}, Shape{0, 4}, Shape{40, 19}}) {
+    SCOPED_TRACE(shape.str());
+    const Shape vector{shape[-1]};
+    gradcheck(function, {leaf(shape, 1), leaf(vector, 2)});
+    gradcheck(function, {leaf(shape, 1), {}});
+    gradcheck(function, {leaf(shape, 1), random_tensor(vector, 2)});
+    gradcheck(function, {random_tensor(shape, 1), leaf(vector, 2)});
+  }
+  gradcheck(function, {transpose(slice(random_tensor({8, 3}, 4), 0, 0, 8, 2), 0, 1).set_requires_grad(),
+                       slice(random_tensor({8}, 5), 0, 1, 8, 2).set_requires_grad()});
+}
+
+TEST(RmsNorm, Errors) {
+  expect_error<ValueError>([] { rms_norm(Tensor({2, 3}), Tensor({2})); }, "[rms_norm] weight of shape (2,)");
+  expect_error<ValueError>([] { rms_norm(Tensor({2, 3}), {}, -1); }, "[rms_norm] epsilon is -1");
+}
+
 TEST(LayerNorm, Errors) {
   const Tensor x({2, 3});
   expect_error<ValueError>([&] { layer_norm(x, Tensor({2})); },
@@ -80,13 +107,20 @@ TEST(LayerNorm, AccurateInF32) {
           for (const Tensor& t : {f32, w, b}) in.push_back(t.to(dtype).clone().set_requires_grad());
           const Tensor y = layer_norm(in[0], in[1], in[2]);
           backward(y, g.to(dtype));
-          return std::vector<Tensor>{y.to(DType::f64), in[0].grad().to(DType::f64),
-                                     in[1].grad().to(DType::f64), in[2].grad().to(DType::f64)};
+          std::vector<Tensor> results{y.to(DType::f64), in[0].grad().to(DType::f64),
+                                      in[1].grad().to(DType::f64), in[2].grad().to(DType::f64)};
+          for (const size_t i : {0, 1}) in[i].set_grad({});
+          const Tensor z = rms_norm(in[0], in[1]);
+          backward(z, g.to(dtype));
+          for (const Tensor& t : {z, in[0].grad(), in[1].grad()}) results.push_back(t.to(DType::f64));
+          return results;
         };
         const std::vector<Tensor> got = run(DType::f32), exact = run(DType::f64);
-        const double unit = columns == 1 ? 0 : 1e-6 * (1 + offset);  // one column: x̂ is exactly 0
         for (size_t i = 0; i < got.size(); ++i) {
-          expect_close(got[i], exact[i], 2e-6, (i < 2 ? 4 : 40) * unit,
+          const bool rms = i >= 4, summed = i == 2 || i == 3 || i == 6;  // over rows
+          const double unit =
+              columns == 1 && !rms ? 0 : 1e-6 * (1 + offset);  // of one column x̂ is 0, exactly
+          expect_close(got[i], exact[i], 2e-6, (summed ? 40 : 4) * unit,
                        fmt::format("result {} of {} columns at {}", i, columns, offset));
         }
       }
@@ -150,6 +184,8 @@ TEST(LayerNorm, HalfPrecision) {
     backward(wide_y, g.to(DType::f32));
     for (size_t i = 0; i < 3; ++i)
       EXPECT_EQ(in[i].grad().to_vector<float>(), wide[i].grad().to(half).to_vector<float>()) << i;
+    EXPECT_EQ(rms_norm(in[0], in[1]).to_vector<float>(),
+              rms_norm(wide[0], wide[1]).to(half).to_vector<float>());
   }
 }
 

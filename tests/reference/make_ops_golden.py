@@ -9,6 +9,7 @@ import itertools
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from golden import Cases, finish
 
@@ -230,6 +231,41 @@ def cross_entropies():
     add("target_at_minus_infinity", torch.stack([values(-INF, 1, 2), values(1, 2, 3)]), torch.tensor([0, 1]))
 
 
-for section in (elementwise, reductions, softmaxes, products, layers, views, cross_entropies):
+def llama_layers():
+    for case, shape in {"matrix": (3, 5), "batch": (2, 3, 4), "vector": (6,), "axis_size_1": (3, 1), "empty": (0, 4)}.items():
+        for scaled, eps in itertools.product((True, False), (1e-6, 0.1)):
+            inputs = {"input": randn(*shape)}
+            if scaled:
+                inputs |= {"weight": randn(shape[-1])}
+            function = lambda x, weight=None: F.rms_norm(x, shape[-1:], weight, eps)
+            cases.add(f"rms_norm/{case}_{'scaled' if scaled else 'plain'}_eps{eps}", function, inputs, eps=eps)
+
+    def attention(q, k, v, first_seen=None):
+        key = torch.arange(k.size(2))
+        seen = key <= torch.arange(k.size(2) - q.size(2), k.size(2))[:, None]
+        if first_seen is not None:
+            seen = (seen & (key >= first_seen[:, :, None]))[:, None]
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
+
+    documents = torch.tensor([[0, 0, 2, 2, 4], [0, 1, 1, 1, 1]])
+    for case, (H, G, T, S, first_seen) in {"groups": (4, 2, 5, 5, None), "one_group": (3, 1, 5, 5, None),
+                                           "past": (2, 2, 2, 5, None), "one_query": (4, 2, 1, 5, None),
+                                           "documents": (2, 1, 5, 5, documents),
+                                           "documents_and_past": (4, 2, 2, 5, documents[:, 3:])}.items():
+        inputs = {"q": randn(2, H, T, 3), "k": randn(2, G, S, 3), "v": randn(2, G, S, 3)}
+        if first_seen is not None:
+            inputs["first_seen"] = first_seen
+        cases.add(f"grouped_attention/{case}", attention, inputs)
+
+    for case, (shape, first) in {"heads": ((2, 3, 5, 4), 0), "past": ((1, 2, 3, 6), 7), "pair": ((1, 1, 2, 2), 0)}.items():
+        frequencies = 1 / 100 ** (torch.arange(0, shape[3], 2).float() / shape[3])
+        angles = torch.arange(first, first + shape[2]).float()[:, None] * frequencies
+        cosine, sine = (torch.cat([f(angles.double())] * 2, dim=-1)[None] for f in (torch.cos, torch.sin))
+        cases.add(f"rotary/{case}", lambda x: apply_rotary_pos_emb(x, x, cosine, sine)[0], {"x": randn(*shape)},
+                  first=first, frequencies=frequencies.tolist())
+
+
+for section in (elementwise, reductions, softmaxes, products, layers, views, cross_entropies, llama_layers):
     section()
 finish(cases, "ops.safetensors", 1e-12, __doc__)
