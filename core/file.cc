@@ -123,6 +123,20 @@ void AtomicFile::write(std::string_view bytes) {
   }
 }
 
+void AtomicFile::overwrite(int64_t offset, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put < 0) {
+      refuse("write");
+    }
+    bytes.remove_prefix(static_cast<size_t>(put));
+    offset += put;
+  }
+}
+
 void AtomicFile::commit() {
   if (::fsync(descriptor_) != 0) {
     refuse("sync");
@@ -165,10 +179,21 @@ MappedFile::~MappedFile() {
   }
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+void MappedFile::release_before(int64_t end) {
+  constexpr int64_t kStep = 1 << 20;  // whole pages, and enough of them to be worth a call
+  end = end / kStep * kStep;
+  if (end < released_) released_ = 0;  // read from the front again
+  if (released_ == end) return;
+  ::madvise(bytes_.data() + released_, static_cast<size_t>(end - released_), MADV_DONTNEED);
+  released_ = end;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : bytes_(std::exchange(other.bytes_, {})), released_(other.released_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(bytes_, other.bytes_);
+  std::swap(released_, other.released_);
   return *this;
 }
 

@@ -32,6 +32,9 @@ class AtomicFile {
   /// Appends. SystemError if the bytes cannot be written; nothing can be committed then.
   void write(std::string_view bytes);
 
+  /// Replaces bytes that were written before, such as a header that counts what came after it. SystemError as above.
+  void overwrite(int64_t offset, std::string_view bytes);
+
   /// Makes the file visible under its name, to be called once. SystemError if the machine cannot promise it.
   void commit();
 
@@ -57,8 +60,13 @@ class MappedFile {
   /// The same for writing: a page that is written to becomes this process's copy; the file stays as it is.
   std::span<std::byte> private_bytes() { return bytes_; }
 
+  /// Gives the memory of the bytes before `end` back, but for the last mebibyte: for a long file that is read from front
+  /// to back, once or again. They come in again when they are touched, as they are in the file.
+  void release_before(int64_t end);
+
  private:
   std::span<std::byte> bytes_;
+  int64_t released_ = 0;  // bytes, from the front
 };
 
 }  // namespace tapehead

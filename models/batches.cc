@@ -1,75 +1,85 @@
 #include "tapehead/models/batches.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
+#include "tapehead/core/error.h"
 #include "tapehead/core/random.h"
 
 namespace tapehead {
 
-int64_t count_windows(const TokenFile& tokens, int64_t context) {
-  return std::max<int64_t>(tokens.size() - 1 + context - 1, 0) / context;
-}
-
-// The rows that the windows fill.
-static Batch read_windows(const TokenFile& tokens, int64_t context, std::span<const int64_t> windows) {
-  const auto rows = static_cast<int64_t>(windows.size());
-  std::vector<int64_t> ids(static_cast<size_t>(rows * context), 0), targets(ids.size(), kIgnoredTarget);
-  Batch batch;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t begin = windows[static_cast<size_t>(row)] * context;
-    const int64_t count = std::min(context, tokens.size() - 1 - begin);
-    tokens.copy(begin, count, ids.data() + row * context);
-    tokens.copy(begin + 1, count, targets.data() + row * context);
-    batch.target_tokens += count;
-  }
-  batch.ids = Tensor::from<int64_t>({rows, context}, ids);
-  batch.targets = Tensor::from<int64_t>({rows, context}, targets);
-  return batch;
-}
-
-Batch windows_in_order(const TokenFile& tokens, int64_t context, int64_t first, int64_t count) {
-  std::vector<int64_t> windows(static_cast<size_t>(count));
-  std::iota(windows.begin(), windows.end(), first);
-  return read_windows(tokens, context, windows);
-}
-
-Batches::Batches(const TokenFile& tokens, int64_t rows, int64_t context, uint64_t seed, DataPosition position)
-    : tokens_(&tokens), rows_(rows), context_(context), seed_(seed), position_(position) {
-  check<ValueError>(tokens.size() > context,
+Batches::Batches(const Dataset& data, int64_t rows, int64_t context, uint64_t seed, DataPosition position,
+                 bool within_documents)
+    : data_(&data), windows_(data, context, within_documents), rows_(rows), seed_(seed), position_(position) {
+  check<ValueError>(data.size() > context,
                     "[batches] {} tokens are less than one context of {} and its next token: give more text "
                     "or a shorter context",
-                    tokens.size(), context);
-  const int64_t windows = count_windows(tokens, context);
-  check<ValueError>(rows >= 1 && rows <= windows,
+                    data.size(), context);
+  check<ValueError>(position.epoch >= 0, "[batches] the position's epoch is {}: it must be at least 0",
+                    position.epoch);
+  order_epoch();
+  check<ValueError>(rows >= 1 && rows <= windows(),
                     "[batches] a batch of {} rows from {} tokens, which fill {} rows of context {}: take a "
                     "batch of 1 to {}, a shorter context, or more text",
-                    rows, tokens.size(), windows, context, windows);
-  check<ValueError>(position.epoch >= 0 && position.window >= 0 && position.window <= windows,
+                    rows, data.size(), windows(), context, windows());
+  check<ValueError>(position.window >= 0 && position.window <= windows(),
                     "[batches] position {} of epoch {} is outside the data, which has {} windows",
-                    position.window, position.epoch, windows);
-  order_.resize(static_cast<size_t>(windows));
-  shuffle();
+                    position.window, position.epoch, windows());
 }
 
-// Fisher and Yates's shuffle, from an order and random numbers that depend on (seed, epoch) alone.
-void Batches::shuffle() {
-  Generator generator{.seed = seed_, .next = static_cast<uint64_t>(position_.epoch) << 32};
-  std::iota(order_.begin(), order_.end(), int64_t{0});
-  for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[generator.below(i)]);
+// Fisher and Yates's shuffle (Knuth, TAOCP 2, algorithm 3.4.2P), by random numbers of (seed, round) alone.
+static void shuffle(std::span<int64_t> numbers, uint64_t seed, int64_t round) {
+  Generator generator{.seed = seed, .next = static_cast<uint64_t>(round) << 32};
+  for (size_t i = numbers.size(); i > 1; --i) std::swap(numbers[i - 1], numbers[generator.below(i)]);
+}
+
+void Batches::order_epoch() {
+  if (data_->weights().empty()) {
+    order_.resize(static_cast<size_t>(windows_.size()));
+    std::iota(order_.begin(), order_.end(), int64_t{0});
+  } else {
+    draw_by_weight();
+  }
+  shuffle(order_, seed_, position_.epoch);
+}
+
+// Every stream has an endless series of its own: its windows, shuffled anew for each round. An epoch takes the next so many.
+void Batches::draw_by_weight() {
+  order_.clear();
+  const std::span<const double> weights = data_->weights();
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<int64_t> round_order;
+  for (size_t k = 0; k < weights.size(); ++k) {
+    const int64_t windows = windows_.first(k + 1) - windows_.first(k);
+    if (windows == 0) continue;
+    const int64_t share =
+        std::max<int64_t>(std::llround(static_cast<double>(windows_.size()) * (weights[k] / sum)), 1);
+    const uint64_t seed = seed_ + (k + 1) * 0x9E3779B97F4A7C15u;
+    int64_t drawn = -1;  // the round in round_order
+    for (int64_t i = position_.epoch * share; i < (position_.epoch + 1) * share; ++i) {
+      if (const int64_t round = i / windows; round != drawn) {
+        round_order.resize(static_cast<size_t>(windows));
+        std::iota(round_order.begin(), round_order.end(), windows_.first(k));
+        shuffle(round_order, seed, round);
+        drawn = round;
+      }
+      order_.push_back(round_order[static_cast<size_t>(i % windows)]);
+    }
+  }
 }
 
 Batch Batches::next() {
-  std::vector<int64_t> windows;
+  std::vector<int64_t> taken;
   for (int64_t row = 0; row < rows_; ++row) {
-    if (position_.window == this->windows()) {
+    if (position_.window == windows()) {
       position_ = {.epoch = position_.epoch + 1, .window = 0};
-      shuffle();
+      order_epoch();
     }
-    windows.push_back(order_[static_cast<size_t>(position_.window++)]);
+    taken.push_back(order_[static_cast<size_t>(position_.window++)]);
   }
-  return read_windows(*tokens_, context_, windows);
+  return windows_.read(taken);
 }
 
 }  // namespace tapehead

@@ -98,6 +98,7 @@ static void visit(auto visitor, TrainState& state) {
     field("clip_norm", c.clip_norm);
     field("eval_interval", c.eval_interval);
     field("save_interval", c.save_interval);
+    field.later("document_mask", c.document_mask);
     field("seed", c.seed);
   });
   visitor.object("head", [&](auto field) {

@@ -28,8 +28,6 @@ struct Header {
 
 constexpr int64_t kVersion = 1;
 
-int64_t token_bytes(int64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
-
 template <class Stored>
 void write_tokens(AtomicFile& file, std::span<const int32_t> tokens) {
   // In parts, so that a copy of all tokens is never held.
@@ -58,25 +56,46 @@ int64_t widen(const std::byte* from, int64_t count, int64_t* out) {
 
 }  // namespace
 
-void TokenFile::write(const std::string& path, std::span<const int32_t> tokens, int64_t vocab_size) {
+static std::string header_bytes(int64_t size, int64_t vocab_size) {
+  Header header{{}, kVersion, size, vocab_size};
+  TokenFile::kMagic.copy(header.magic, sizeof(header.magic));
+  return {reinterpret_cast<const char*>(&header), sizeof(header)};
+}
+
+static int64_t checked_vocab_size(const std::string& path, int64_t vocab_size) {
   check<ValueError>(vocab_size > 0, "[token_file] {}: vocab_size is {}, but must be positive", path,
                     vocab_size);
-  for (int64_t i = 0; i < std::ssize(tokens); ++i) {
-    check<ValueError>(0 <= tokens[i] && tokens[i] < vocab_size,
-                      "[token_file] {}: token {} is {}, outside the vocabulary of {}", path, i, tokens[i],
-                      vocab_size);
-  }
-  Header header{{}, kVersion, std::ssize(tokens), vocab_size};
-  kMagic.copy(header.magic, sizeof(header.magic));
+  return vocab_size;
+}
 
-  AtomicFile file(path);
-  file.write({reinterpret_cast<const char*>(&header), sizeof(header)});
-  if (token_bytes(vocab_size) == 2) {
-    write_tokens<uint16_t>(file, tokens);
-  } else {
-    write_tokens<uint32_t>(file, tokens);
+TokenFileWriter::TokenFileWriter(const std::string& path, int64_t vocab_size)
+    : path_(path), vocab_size_(checked_vocab_size(path, vocab_size)), file_(path) {
+  file_.write(header_bytes(0, vocab_size));
+}
+
+void TokenFileWriter::append(std::span<const int32_t> tokens) {
+  for (int64_t i = 0; i < std::ssize(tokens); ++i) {
+    check<ValueError>(0 <= tokens[i] && tokens[i] < vocab_size_,
+                      "[token_file] {}: token {} is {}, outside the vocabulary of {}", path_, size_ + i,
+                      tokens[i], vocab_size_);
   }
-  file.commit();
+  if (TokenFile::token_bytes(vocab_size_) == 2) {
+    write_tokens<uint16_t>(file_, tokens);
+  } else {
+    write_tokens<uint32_t>(file_, tokens);
+  }
+  size_ += std::ssize(tokens);
+}
+
+void TokenFileWriter::commit() {
+  file_.overwrite(0, header_bytes(size_, vocab_size_));
+  file_.commit();
+}
+
+void TokenFile::write(const std::string& path, std::span<const int32_t> tokens, int64_t vocab_size) {
+  TokenFileWriter writer(path, vocab_size);
+  writer.append(tokens);
+  writer.commit();
 }
 
 TokenFile TokenFile::temporary(std::span<const int32_t> tokens, int64_t vocab_size) {

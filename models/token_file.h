@@ -34,6 +34,9 @@ class TokenFile {
   /// this returns. The errors of write().
   static TokenFile temporary(std::span<const int32_t> tokens, int64_t vocab_size);
 
+  /// Bytes of a token in a file of this vocabulary.
+  static int64_t token_bytes(int64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
+
   int64_t size() const { return size_; }
   int64_t vocab_size() const { return vocab_size_; }
 
@@ -50,6 +53,26 @@ class TokenFile {
   MappedFile file_;
   int64_t size_;
   int64_t vocab_size_;
+};
+
+/// Writes a token file in parts. Nothing stands at `path` before commit(), and nothing new if that is never called.
+class TokenFileWriter {
+ public:
+  /// ValueError unless vocab_size is positive; SystemError if the machine refuses, here and below.
+  TokenFileWriter(const std::string& path, int64_t vocab_size);
+
+  /// ValueError if a token is outside the vocabulary; nothing can be committed then.
+  void append(std::span<const int32_t> tokens);
+  int64_t size() const { return size_; }
+
+  /// To be called once.
+  void commit();
+
+ private:
+  std::string path_;
+  int64_t vocab_size_;
+  int64_t size_ = 0;
+  AtomicFile file_;
 };
 
 }  // namespace tapehead

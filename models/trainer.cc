@@ -67,21 +67,23 @@ double bits_per_byte(const Evaluation& evaluation, int64_t bytes) {
          (std::numbers::ln2 * static_cast<double>(bytes));
 }
 
-static void check_vocabulary(const TokenFile& tokens, const ModelConfig& model) {
+static void check_vocabulary(const Dataset& data, const ModelConfig& model) {
   check<ValueError>(
-      tokens.vocab_size() <= model.vocab_size,
+      data.vocab_size() <= model.vocab_size,
       "[train] the tokens are of a vocabulary of {}, the model's has {}: another tokenizer made them",
-      tokens.vocab_size(), model.vocab_size);
+      data.vocab_size(), model.vocab_size);
 }
 
 // ---- Evaluation
 
-Evaluation evaluate(const LanguageModel& model, const TokenFile& tokens, int64_t batch_size,
-                    const HeadConfig& head) {
-  check_vocabulary(tokens, model.config());
-  check<ValueError>(tokens.size() >= 2,
-                    "[evaluate] {} tokens: at least 2 are needed, one to predict the other from",
-                    tokens.size());
+Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t batch_size,
+                    const HeadConfig& head, bool document_mask) {
+  check_vocabulary(data, model.config());
+  const Windows windows(data, model.config().n_positions, document_mask);
+  check<ValueError>(
+      windows.size() >= 1,
+      "[evaluate] {} tokens have no target: at least 2 are needed, one to predict the other from",
+      data.size());
   check<ValueError>(batch_size >= 1, "[evaluate] batch_size is {}: it must be at least 1", batch_size);
   const Stopwatch stopwatch;
   const NoGradGuard no_grad;
@@ -89,10 +91,9 @@ Evaluation evaluate(const LanguageModel& model, const TokenFile& tokens, int64_t
   plain.label_smoothing = plain.z_loss = 0;
   LinearCrossEntropyArgs args = head_args(plain);
   args.reduction = Reduction::sum;
-  const int64_t context = model.config().n_positions, windows = count_windows(tokens, context);
   Evaluation evaluation;
-  for (int64_t first = 0; first < windows; first += batch_size) {
-    const Batch batch = windows_in_order(tokens, context, first, std::min(batch_size, windows - first));
+  for (int64_t first = 0; first < windows.size(); first += batch_size) {
+    const Batch batch = windows.read(first, std::min(batch_size, windows.size() - first));
     evaluation.loss +=
         model.loss(batch.ids.to(model.device()), batch.targets.to(model.device()), args).item();
     evaluation.tokens += batch.target_tokens;
@@ -116,22 +117,22 @@ static uint64_t derive_seed(uint64_t seed, Purpose purpose) {
   return uint64_t{words[0]} << 32 | words[1];
 }
 
-static TrainConfig checked(TrainConfig config, const TokenFile& training,
-                           const std::optional<TokenFile>& held_out) {
+static TrainConfig checked(TrainConfig config, const Dataset& training,
+                           const std::optional<Dataset>& held_out) {
   config.validate();
   check_vocabulary(training, config.model);
   if (held_out) check_vocabulary(*held_out, config.model);
   return config;
 }
 
-Trainer::Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile> held_out)
+Trainer::Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out)
     : config_(checked(std::move(config), training, held_out)),
-      training_(std::make_unique<TokenFile>(std::move(training))),
+      training_(std::make_unique<Dataset>(std::move(training))),
       held_out_(std::move(held_out)),
       model_(make_model(config_.model, config_.seed, config_.dtype)),
       optimizer_(model_->parameters(), config_.optimizer),
       batches_(*training_, config_.batch_size, config_.model.n_positions,
-               derive_seed(config_.seed, Purpose::order)),
+               derive_seed(config_.seed, Purpose::order), {}, config_.document_mask),
       dropout_{.seed = derive_seed(config_.seed, Purpose::dropout)},
       filter_{.seed = derive_seed(config_.seed, Purpose::filter)} {
   if (config_.dtype == DType::f32) return;
@@ -145,7 +146,7 @@ Trainer::Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile
   }
 }
 
-Trainer Trainer::resume(const std::string& path, TokenFile training, std::optional<TokenFile> held_out) {
+Trainer Trainer::resume(const std::string& path, Dataset training, std::optional<Dataset> held_out) {
   const TrainState state = read_train_state(path);
   check<ValueError>(
       state.training_tokens == training.size(),
@@ -153,8 +154,9 @@ Trainer Trainer::resume(const std::string& path, TokenFile training, std::option
       state.training_tokens, training.size());
   Trainer trainer(state.config, std::move(training), std::move(held_out));
   load_tensors(path, *trainer.model_, &trainer.optimizer_);
-  trainer.batches_ = Batches(*trainer.training_, state.config.batch_size, state.config.model.n_positions,
-                             derive_seed(state.config.seed, Purpose::order), state.position);
+  trainer.batches_ =
+      Batches(*trainer.training_, state.config.batch_size, state.config.model.n_positions,
+              derive_seed(state.config.seed, Purpose::order), state.position, state.config.document_mask);
   trainer.dropout_ = state.dropout;
   trainer.filter_ = state.filter;
   return trainer;
@@ -234,7 +236,8 @@ RunResult Trainer::run(const RunCallbacks& callbacks) {
   };
   const auto evaluate_held_out = [&] {
     if (!held_out_) return;
-    result.evaluation = evaluate(*model_, *held_out_, config_.batch_size, config_.head);
+    result.evaluation =
+        evaluate(*model_, *held_out_, config_.batch_size, config_.head, config_.document_mask);
     result.evaluation->step = steps_made();
     if (callbacks.on_evaluation) callbacks.on_evaluation(*result.evaluation);
   };

@@ -1,4 +1,4 @@
-// Training from a file of tokens: steps, held-out evaluation, checkpoints, stopping and resuming between steps.
+// Training from tokens: steps, held-out evaluation, checkpoints, stopping and resuming between steps.
 //
 //   Trainer trainer(config, TokenFile::open("train.tokens"), TokenFile::open("held_out.tokens"));
 //   trainer.run({.on_step = [](const StepMetrics& m) { fmt::print("{} {}\n", m.step, m.loss); }});
@@ -49,7 +49,8 @@ struct TrainConfig {
   int64_t eval_interval = 100;  ///< steps between evaluations on the held-out tokens; 0: only at the end
   int64_t save_interval = 0;    ///< steps between checkpoints; 0: only when run() returns
   HeadConfig head = {};
-  uint64_t seed = 0;  ///< of initialisation, order of windows, dropout
+  bool document_mask = false;  ///< attention stays within a document
+  uint64_t seed = 0;           ///< of initialisation, order of windows, dropout
   /// Folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint.
   std::string tokenizer = {};
 
@@ -107,22 +108,22 @@ struct RunResult {
   HeadMemory head = {};
 };
 
-/// Mean loss of `model` over all windows of `tokens`, each target counted once. No gradient, no dropout.
-/// Throws ValueError if the file has fewer than 2 tokens, or its vocabulary is larger than the model's.
-Evaluation evaluate(const LanguageModel& model, const TokenFile& tokens, int64_t batch_size = 16,
-                    const HeadConfig& head = {});
+/// Mean loss of `model` over all windows of `data`, each target counted once. No gradient, no dropout.
+/// Throws ValueError if there is no target, or the tokens' vocabulary is larger than the model's.
+Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t batch_size = 16,
+                    const HeadConfig& head = {}, bool document_mask = false);
 
 class Trainer {
  public:
   /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the model's, or there are too
   /// few tokens for a batch. The master weights of a bf16 model begin as the f32 model of the same seed, the
   /// model as their rounding.
-  Trainer(TrainConfig config, TokenFile training, std::optional<TokenFile> held_out = std::nullopt);
+  Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out = std::nullopt);
 
   /// Continues the run that wrote the checkpoint at `path`, bit for bit as if it had never stopped, given the
   /// same tokens. Errors of read_train_state and load_tensors, and those above.
-  static Trainer resume(const std::string& path, TokenFile training,
-                        std::optional<TokenFile> held_out = std::nullopt);
+  static Trainer resume(const std::string& path, Dataset training,
+                        std::optional<Dataset> held_out = std::nullopt);
 
   /// Runs the steps that are left, evaluates and saves as the config says. An exception of a callback ends the run
   /// between two steps.
@@ -147,8 +148,8 @@ class Trainer {
   double micro_batch(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args);
 
   TrainConfig config_;
-  std::unique_ptr<TokenFile> training_;
-  std::optional<TokenFile> held_out_;
+  std::unique_ptr<Dataset> training_;
+  std::optional<Dataset> held_out_;
   std::unique_ptr<LanguageModel> model_;
   AdamWOptimizer optimizer_;
   Batches batches_;

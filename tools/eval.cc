@@ -33,8 +33,8 @@ void evaluate_run(const EvalOptions& options) {
   check<ValueError>(data.held_out.has_value(),
                     "[eval] {} has no held-out tokens; name a text with --text FILE", run.path);
   const LoadedModel loaded = load_model(run.checkpoint());
-  const Evaluation evaluation =
-      evaluate(*loaded.model, *data.held_out, options.batch_size, loaded.state.config.head);
+  const Evaluation evaluation = evaluate(*loaded.model, *data.held_out, options.batch_size,
+                                         loaded.state.config.head, loaded.state.config.document_mask);
   fmt::print("loss: {:.4f} nats per token", evaluation.loss);
   if (data.tokenizer)
     fmt::print(", {:.4f} bits per byte",

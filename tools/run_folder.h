@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "tapehead/models/token_file.h"
+#include "tapehead/models/dataset.h"
 #include "tapehead/models/tokenizer.h"
 
 namespace tapehead {
@@ -45,8 +45,8 @@ struct DataOptions {
 
 struct RunData {
   std::string name;  ///< of the text, for people
-  TokenFile training;
-  std::optional<TokenFile> held_out;
+  Dataset training;
+  std::optional<Dataset> held_out;
   std::optional<Tokenizer> tokenizer;  ///< absent: the tokens came without one
 };
 
@@ -67,7 +67,7 @@ Tokenizer train_tokenizer(std::string_view text, int64_t vocab_size);
 /// Makes a folder and those above it. Throws SystemError if the machine refuses.
 void make_folder(const std::string& path);
 
-/// Bytes of text that the targets in `tokens` stand for: of all but the first.
-int64_t target_bytes(const TokenFile& tokens, const Tokenizer& tokenizer);
+/// Bytes of text that the targets in `data` stand for: all tokens but each stream's first, prompts and ends of text.
+int64_t target_bytes(const Dataset& data, const Tokenizer& tokenizer);
 
 }  // namespace tapehead

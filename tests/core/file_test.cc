@@ -206,5 +206,38 @@ TEST_F(FileTest, ANewFileHasThePermissionsOfAnyOther) {
   EXPECT_EQ(status.st_mode & 0777, 0644);
 }
 
+TEST_F(FileTest, BytesWrittenBeforeAreOverwritten) {
+  AtomicFile file(path_);
+  file.write("0000 counted");
+  file.overwrite(1, "12");
+  file.write(" things");
+  file.commit();
+  EXPECT_EQ(read_file(path_), "0120 counted things");
+}
+
+TEST_F(FileTest, ReleasedBytesComeInAgainAsTheyAreInTheFile) {
+  constexpr int64_t kStep = 1 << 20;
+  std::string bytes;
+  for (int64_t i = 0; i < 3 * kStep + 100; ++i) bytes += static_cast<char>(i % 251);
+  write_file_atomically(path_, bytes);
+  MappedFile file(path_);
+  const auto text = [&] {
+    return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  };
+  for (int pass = 0; pass < 2; ++pass) {
+    EXPECT_EQ(text(), bytes);
+    // Pages of our own tell what was released: they are lost then.
+    for (int64_t step = 0; step < 3; ++step)
+      file.private_bytes()[static_cast<size_t>(step * kStep)] = std::byte{255};
+    file.release_before(kStep - 1);
+    EXPECT_EQ(file.bytes()[0], std::byte{255});
+    file.release_before(2 * kStep + 5);
+    EXPECT_NE(file.bytes()[0], std::byte{255});
+    EXPECT_NE(file.bytes()[kStep], std::byte{255});
+    EXPECT_EQ(file.bytes()[2 * kStep], std::byte{255});
+    file.release_before(std::ssize(bytes));
+  }
+}
+
 }  // namespace
 }  // namespace tapehead

@@ -55,7 +55,8 @@ TEST_F(TrainerTest, MicroBatchesMakeTheStepOfTheFullBatch) {
   config.model.dropout = 0;
   config.batch_size = 84;  // all windows, the last of which is shorter: unequal micro-batches
   Trainer whole(config, training());
-  ASSERT_EQ(count_windows(training(), 6), 84);
+  const Dataset data = training();
+  ASSERT_EQ(Windows(data, 6).size(), 84);
   for (const int64_t rows : {1, 5, 42}) {
     config.micro_batch_size = rows;
     Trainer split(config, training());
@@ -72,7 +73,8 @@ TEST_F(TrainerTest, EvaluationWeighsEveryTargetOnceWhateverTheBatch) {
   const GPT model(tiny_config().model, 3);
   const Evaluation one = evaluate(model, held_out(), 1);
   EXPECT_EQ(one.tokens, 59);
-  const Batch all = windows_in_order(held_out(), 6, 0, 10);  // the last one is not full
+  const Dataset data = held_out();
+  const Batch all = Windows(data, 6).read(0, 10);  // the last one is not full
   const double mean = model.loss(all.ids, all.targets, LinearCrossEntropyArgs()).item();
   EXPECT_NEAR(one.loss, mean, 1e-6 * mean);
   for (const int64_t rows : {2, 7, 100}) {
