@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "tapehead/core/enable_grad.h"
 #include "tapehead/core/op_timer.h"
 
 namespace tapehead {
@@ -16,6 +17,9 @@ bool grad_enabled() { return grad_mode; }
 
 NoGradGuard::NoGradGuard() : outer_(std::exchange(grad_mode, false)) {}
 NoGradGuard::~NoGradGuard() { grad_mode = outer_; }
+
+EnableGradGuard::EnableGradGuard() : outer_(std::exchange(grad_mode, true)) {}
+EnableGradGuard::~EnableGradGuard() { grad_mode = outer_; }
 
 AnomalyGuard::AnomalyGuard() : outer_(std::exchange(anomaly_mode, true)) {}
 AnomalyGuard::~AnomalyGuard() { anomaly_mode = outer_; }

@@ -82,6 +82,20 @@ static void visit(auto visitor, TrainState& state) {
     field("n_positions", c.model.n_positions);
     field("dropout", c.model.dropout);
     field("layer_norm_epsilon", c.model.norm_epsilon);
+    field.later("n_inner", c.model.n_inner);
+    field.later("n_kv_head", c.model.n_kv_head);
+    field.later("head_dim", c.model.head_dim);
+    field.later("rope_theta", c.model.rope_theta);
+    field.later("rope_type", c.model.rope_scaling.type);
+    field.later("rope_factor", c.model.rope_scaling.factor);
+    field.later("rope_low_freq_factor", c.model.rope_scaling.low_freq_factor);
+    field.later("rope_high_freq_factor", c.model.rope_scaling.high_freq_factor);
+    field.later("rope_original_max_position_embeddings",
+                c.model.rope_scaling.original_max_position_embeddings);
+    field.later("tied_head", c.model.tied_head);
+    field.later("attention_bias", c.model.attention_bias);
+    field.later("attention_out_bias", c.model.attention_out_bias);
+    field.later("mlp_bias", c.model.mlp_bias);
   });
   visitor.object("training", [&](auto field) {
     field.later("dtype", c.dtype);

@@ -22,8 +22,12 @@ class GPT final : public LanguageModel {
     Conv1D attention_in;   // F -> 3F: queries, keys, values
     Conv1D attention_out;  // F -> F
     LayerNorm ln_2;
-    Conv1D mlp_in;   // F -> 4F
-    Conv1D mlp_out;  // 4F -> F
+    Conv1D mlp_in;   // F -> n_inner
+    Conv1D mlp_out;  // n_inner -> F
+
+    /// The `layer`-th of the model: (B, T, F) -> (B, T, F).
+    Tensor forward(const ModelConfig& config, size_t layer, const Tensor& x, const ForwardArgs& args) const;
+    void name_parameters(const std::string& prefix, ParameterList& list) const;
   };
 
   Tensor wpe_;  // (n_positions, F)

@@ -3,6 +3,7 @@
 // Shape letters: B sequences, T positions, F width, C vocabulary.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,21 +13,53 @@
 
 namespace tapehead {
 
+class KeyValueCache;            // models/key_value_cache.h
 struct LinearCrossEntropyArgs;  // ops/linear_cross_entropy.h
 
-/// What an architecture leaves open, under the names of Hugging Face's GPT-2. The defaults are the model that
-/// tools/quickstart trains.
+/// How the frequencies of rotary positions are changed for contexts longer than those that a model learnt them on: a
+/// config.json's rope_scaling, under its names.
+struct RopeScaling {
+  std::string type =
+      "default";  ///< as they are; "linear": divided by factor; "llama3": only the slow ones, smoothly
+  double factor = 1;
+  // Of llama3 alone: frequencies that turn less than low_freq_factor times in the original context are divided by factor,
+  // those that turn more than high_freq_factor times stay.
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_position_embeddings = 8192;
+
+  bool operator==(const RopeScaling&) const = default;
+};
+
+/// What an architecture leaves open, under the names of Hugging Face's GPT-2 or, where that has none, Llama. The defaults
+/// are the model that tools/quickstart trains.
 struct ModelConfig {
-  std::string architecture = "gpt2";
+  std::string architecture = "gpt2";  ///< or "llama"
   int64_t vocab_size = 8192;
   int64_t n_layer = 4;
   int64_t n_head = 4;
   int64_t n_embd = 256;
   int64_t n_positions = 128;  ///< the context: how many tokens the model sees at once
+  int64_t n_inner = 0;        ///< width of the MLP; 0: inner() says
   double dropout = 0;         ///< of the embeddings and of every branch before it joins the residual stream
   double norm_epsilon = 1e-5;
 
+  // Of a Llama alone. A GPT-2 has these values.
+  int64_t n_kv_head = 0;  ///< heads of keys and values, each read by n_head / n_kv_head of queries; 0: n_head
+  int64_t head_dim = 0;   ///< width of a head; 0: n_embd / n_head
+  double rope_theta = 10000;
+  RopeScaling rope_scaling = {};
+  bool tied_head = true;            ///< whether the head is the token embeddings
+  bool attention_bias = false;      ///< of the projections to queries, keys and values (Qwen2's are true)
+  bool attention_out_bias = false;  ///< of the projection out of attention (Llama's attention_bias is both)
+  bool mlp_bias = false;
+
   bool operator==(const ModelConfig&) const = default;
+
+  /// The width of the MLP: n_inner, or 4 · n_embd in a GPT-2, and in a Llama 8/3 · n_embd rounded up to a multiple of 32.
+  int64_t inner() const;
+  int64_t kv_heads() const { return n_kv_head > 0 ? n_kv_head : n_head; }
+  int64_t head_width() const { return head_dim > 0 ? head_dim : n_embd / n_head; }
 
   /// Throws ValueError that names the field, its value and the rule.
   void validate() const;
@@ -35,6 +68,14 @@ struct ModelConfig {
 /// What a pass through a model may be asked for.
 struct ForwardArgs {
   Generator* dropout = nullptr;  ///< numbers for dropout, which happens only where they are given
+  /// (B, T) i64: the first position that each position sees, at most its own, as in scaled_dot_product_attention: where its
+  /// document begins. Undefined: 0.
+  Tensor first_seen = {};
+  /// Keeps keys and values: ids are what follows the positions that it holds. Without gradients.
+  KeyValueCache* cache = nullptr;
+  /// Keeps nothing of a block but its input for backward, which runs the block again (core/rematerialize.h): the same
+  /// numbers, for a third more time.
+  bool recompute = false;
 };
 
 class LanguageModel {
@@ -45,13 +86,13 @@ class LanguageModel {
   DType dtype() const { return embedding_.dtype(); }
   Device device() const { return embedding_.device(); }
 
-  /// Under Hugging Face's names (transformer.wte.weight, ...). A tied head has no entry of its own.
+  /// Under Hugging Face's names (transformer.wte.weight, model.embed_tokens.weight, ...). A tied head has no entry of its own.
   const ParameterList& parameters() const { return parameters_; }
   /// How many numbers the parameters hold.
   int64_t parameter_count() const;
 
-  /// ids (B, T) i64, T <= n_positions -> (B, T, F), after the last norm. Throws ValueError on shapes and on an id
-  /// outside the vocabulary.
+  /// ids (B, T) i64, T <= n_positions -> (B, T, F), after the last norm. Throws ValueError on shapes, on an id outside the
+  /// vocabulary, and if args.cache has no room.
   virtual Tensor hidden(const Tensor& ids, const ForwardArgs& args = {}) const = 0;
 
   /// The weight of the head, (C, F): the token embeddings, if it is tied to them.
@@ -74,8 +115,15 @@ class LanguageModel {
   LanguageModel(const LanguageModel&) = default;
   LanguageModel& operator=(const LanguageModel&) = default;
 
-  /// Throws ValueError unless ids are (B, T) with T at most n_positions.
-  void check_ids(const Tensor& ids) const;
+  /// The position of the first of `ids`: 0, or what args.cache holds. Throws ValueError unless they are (B, T) with T at most
+  /// n_positions, or fit in the cache.
+  int64_t first_position(const Tensor& ids, const ForwardArgs& args) const;
+
+  using BlockFunction = std::function<Tensor(const Tensor& x, const ForwardArgs& args)>;
+  /// block(x, args), kept for backward or, with args.recompute, run again there. `parameters` are all that it reads; it owns
+  /// what it captures.
+  static Tensor run_block(const BlockFunction& block, const ParameterList& parameters, const Tensor& x,
+                          const ForwardArgs& args);
 
   ModelConfig config_;
   // Set by the architecture.

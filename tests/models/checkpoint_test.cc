@@ -95,6 +95,33 @@ TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
   EXPECT_EQ(back.dropout.next, state.dropout.next);
 }
 
+TEST_F(CheckpointTest, ALlamaComesBackWithEveryFieldOfItsConfig) {
+  TrainState state;
+  state.config.model = {.architecture = "llama",
+                        .vocab_size = 11,
+                        .n_layer = 1,
+                        .n_head = 4,
+                        .n_embd = 10,
+                        .n_positions = 6,
+                        .n_inner = 7,
+                        .n_kv_head = 2,
+                        .head_dim = 6,
+                        .rope_theta = 500,
+                        .rope_scaling = {.type = "llama3",
+                                         .factor = 8,
+                                         .low_freq_factor = 0.5,
+                                         .high_freq_factor = 2,
+                                         .original_max_position_embeddings = 3},
+                        .tied_head = false,
+                        .attention_bias = true,
+                        .attention_out_bias = true,
+                        .mlp_bias = true};
+  const auto model = make_model(state.config.model, 3);
+  save_checkpoint(path_, state, *model, AdamWOptimizer(model->parameters()));
+  EXPECT_EQ(read_train_state(path_).config, state.config);
+  EXPECT_EQ(numbers(load_model(path_).model->parameters()), numbers(model->parameters()));
+}
+
 TEST_F(CheckpointTest, TheJsonBesideItSaysTheSameAndNothingElseIsLeft) {
   const auto json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
   EXPECT_EQ(json["step"], 1);
@@ -141,10 +168,15 @@ TEST_F(CheckpointTest, AnF32RunHasNoMasterWeights) {
     EXPECT_EQ(name.find("optimizer.master."), std::string::npos) << name;
 }
 
-// Written before there was a choice of dtype.
-TEST_F(CheckpointTest, WithoutADtypeItIsF32) {
+// Written before there was a choice of dtype or of architecture.
+TEST_F(CheckpointTest, WithoutADtypeItIsF32AndWithoutAnArchitectureGPT2) {
   auto json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
   ASSERT_EQ(json["training"].erase("dtype"), 1u);
+  for (const char* key :
+       {"architecture", "n_inner", "n_kv_head", "head_dim", "rope_theta", "rope_type", "rope_factor",
+        "rope_low_freq_factor", "rope_high_freq_factor", "rope_original_max_position_embeddings", "tied_head",
+        "attention_bias", "attention_out_bias", "mlp_bias"})
+    ASSERT_EQ(json["model"].erase(key), 1u) << key;
   std::vector<std::pair<std::string, Tensor>> tensors;
   const SafetensorsFile file = SafetensorsFile::open(path_);
   for (const std::string& name : file.names()) tensors.emplace_back(name, file.tensor(name).clone());

@@ -15,6 +15,33 @@ TEST(ModuleTest, Conv1DHoldsItsWeightAsInByOut) {
   EXPECT_THAT(y.to_vector<double>(), ElementsAre(14.5, 25, 35.5));
 }
 
+TEST(ModuleTest, LinearHoldsItsWeightAsOutByInAndMayHaveNoBias) {
+  Linear layer{.weight = Tensor::from<double>({3, 2}, std::vector<double>{1, 2, 3, 4, 5, 6})};
+  const Tensor x = Tensor::from<double>({1, 2}, std::vector<double>{10, 1});
+  EXPECT_THAT(layer(x).to_vector<double>(), ElementsAre(12, 34, 56));
+  ParameterList list;
+  layer.name_parameters("a.", list);
+  EXPECT_EQ(list.size(), 1u);
+  layer.bias = Tensor::from<double>({3}, std::vector<double>{0.5, 0, -0.5});
+  EXPECT_THAT(layer(x).to_vector<double>(), ElementsAre(12.5, 34, 55.5));
+  layer.name_parameters("b.", list);
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[2].first, "b.bias");
+}
+
+TEST(ModuleTest, RMSNormScalesARowOfMeanSquare1) {
+  const RMSNorm layer{.weight = Tensor::from<double>({2}, std::vector<double>{5, 10}), .epsilon = 0};
+  const Tensor y = layer(Tensor::from<double>({1, 2}, std::vector<double>{2, -2}));  // mean square 4
+  EXPECT_THAT(y.to_vector<double>(), ElementsAre(5, -10));
+}
+
+TEST(ModuleTest, HeadsAreSplitAndJoined) {
+  const Tensor x = Tensor::from<double>({1, 2, 4}, std::vector<double>{0, 1, 2, 3, 10, 11, 12, 13});
+  EXPECT_THAT(split_heads(x, 2, 2).contiguous().to_vector<double>(), ElementsAre(0, 1, 10, 11, 2, 3, 12, 13));
+  EXPECT_THAT(split_heads(x, 1, 2, 1).contiguous().to_vector<double>(), ElementsAre(2, 3, 12, 13));
+  EXPECT_EQ(join_heads(split_heads(x, 2, 2)).to_vector<double>(), x.to_vector<double>());
+}
+
 TEST(ModuleTest, LayerNormScalesAndShiftsAWhitenedRow) {
   const LayerNorm layer{.weight = Tensor::from<double>({2}, std::vector<double>{2, 3}),
                         .bias = Tensor::from<double>({2}, std::vector<double>{10, 20}),
