@@ -46,7 +46,7 @@ class Trainer {
  public:
   Trainer(std::string_view text, const std::array<int32_t, 256>& byte_ids) {
     std::unordered_map<std::string_view, int64_t> pieces;
-    for_each_piece(text, [&](std::string_view piece) { ++pieces[piece]; });
+    for_each_piece(text, SplittingRule::gpt2, [&](std::string_view piece) { ++pieces[piece]; });
     for (const auto& [piece, count] : pieces) {
       append(piece, count, byte_ids);
     }

@@ -6,10 +6,19 @@
 
 namespace tapehead {
 
-/// Cuts `text` by GPT-2's rule (encoder.py in github.com/openai/gpt-2: contractions, words, numbers and
-/// punctuation, each with the one space before it, and runs of white space) and hands the pieces to `take`,
-/// in order and without gaps. Any bytes are accepted: one that is no part of valid UTF-8 is a piece of its
-/// own. Which characters are letters and digits is the PCRE2 library's word. Thread-safe.
-void for_each_piece(std::string_view text, const std::function<void(std::string_view piece)>& take);
+/// The rules in use. Each is a regular expression in its model's tokenizer.json; what a rule says is written
+/// beside its code.
+enum class SplittingRule {
+  gpt2,    ///< encoder.py in github.com/openai/gpt-2: contractions, words, numbers, punctuation, white space
+  smollm,  ///< digits one by one, then GPT-2's rule between them
+  llama3,  ///< words take any one character before them along, numbers have up to three digits
+  qwen2,   ///< Llama 3's with numbers of one digit
+};
+
+/// Cuts `text` and hands the pieces to `take`, in order and without gaps. Any bytes are accepted: one that is
+/// no part of valid UTF-8 is a piece of its own, and the text around it is cut as if it ended there.
+/// Thread-safe.
+void for_each_piece(std::string_view text, SplittingRule rule,
+                    const std::function<void(std::string_view piece)>& take);
 
 }  // namespace tapehead

@@ -1,99 +1,61 @@
 #include "tapehead/models/tokenizer.h"
 
-#include <algorithm>
 #include <limits>
-#include <queue>
-#include <unordered_map>
 #include <utility>
 
 #include "tapehead/core/error.h"
 #include "tapehead/models/byte_characters.h"
-#include "tapehead/models/pretokenizer.h"
+#include "tapehead/models/normalizer.h"
 
 namespace tapehead {
 namespace {
 
-// Merges the tokens of a piece: the pair of lowest rank first, the leftmost among equals. A queue of what may
-// merge keeps a piece of n bytes at n log n, because nothing bounds the length of a word.
-class PieceMerger {
- public:
-  PieceMerger(const PairRanks& ranks, std::span<const int32_t> merged) : ranks_(ranks), merged_(merged) {}
-
-  // Merges `ids` from `begin` to the end, in place.
-  void merge(std::vector<int32_t>* ids, int64_t begin) {
-    const int64_t size = std::ssize(*ids) - begin;
-    symbols_.resize(size);
-    for (int64_t i = 0; i < size; ++i) {
-      symbols_[i] = {(*ids)[begin + i], PairRanks::kNone, i - 1, i + 1};
-    }
-    for (int64_t i = 0; i + 1 < size; ++i) {
-      offer(i);
-    }
-    while (!queue_.empty()) {
-      const auto [rank, place] = queue_.top();
-      queue_.pop();
-      if (symbols_[place].rank == rank) {
-        merge_at(place);
-      }
-    }
-    int64_t kept = begin;
-    for (int64_t i = 0; i < size; i = symbols_[i].next) {
-      (*ids)[kept++] = symbols_[i].id;
-    }
-    ids->resize(kept);
+// Hands what is between the tokens found in `text` to `between`, and the tokens to `ids`.
+template <class Between>
+void cut_at_tokens(std::string_view text, const AddedTokenFinder& finder, std::vector<int32_t>* ids,
+                   Between&& between) {
+  while (const auto match = finder.find(text)) {
+    between(text.substr(0, match->begin));
+    ids->push_back(match->id);
+    text.remove_prefix(match->begin + match->size);
   }
-
- private:
-  struct Symbol {
-    int32_t id;
-    int32_t rank;  // of this symbol and the next; an entry of the queue with another rank is out of date
-    int64_t previous, next;
-  };
-  using Entry = std::pair<int32_t, int64_t>;  // rank, place
-
-  void offer(int64_t place) {
-    Symbol& left = symbols_[place];
-    const bool last = left.next == std::ssize(symbols_);
-    left.rank = last ? PairRanks::kNone : ranks_(left.id, symbols_[left.next].id);
-    if (left.rank != PairRanks::kNone) {
-      queue_.emplace(left.rank, place);
-    }
-  }
-
-  void merge_at(int64_t place) {
-    Symbol& left = symbols_[place];
-    Symbol& right = symbols_[left.next];
-    left.id = merged_[left.rank];
-    left.next = right.next;
-    right.rank = PairRanks::kNone;
-    if (left.next < std::ssize(symbols_)) {
-      symbols_[left.next].previous = place;
-    }
-    offer(place);
-    if (left.previous >= 0) {
-      offer(left.previous);
-    }
-  }
-
-  const PairRanks& ranks_;
-  std::span<const int32_t> merged_;
-  std::vector<Symbol> symbols_;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
-};
+  between(text);
+}
 
 }  // namespace
 
-Tokenizer::Tokenizer(std::vector<std::string> tokens, std::vector<TokenPair> merges,
-                     std::vector<int32_t> merged, int32_t end_of_text)
-    : tokens_(std::move(tokens)),
-      merges_(std::move(merges)),
-      merged_(std::move(merged)),
-      end_of_text_(end_of_text),
-      ranks_(merges_) {
-  for (int64_t id = 0; id < vocab_size(); ++id) {
-    if (tokens_[id].size() == 1) {
-      byte_ids_[static_cast<unsigned char>(tokens_[id][0])] = static_cast<int32_t>(id);
+Tokenizer::Tokenizer(Vocabulary vocabulary)
+    : vocabulary_(std::move(vocabulary)), ranks_(vocabulary_.merges, vocabulary_.merged) {
+  // What merges start from and make is written in characters. An added token is as good only if it reads the
+  // same either way: " " is not how the byte of a space is written.
+  std::vector<bool> merges_make(vocabulary_.model_size, true);
+  for (const AddedToken& token : vocabulary_.added) {
+    if (token.id < vocabulary_.model_size) {
+      merges_make[token.id] = to_characters(token.content) == token.content;
     }
+  }
+  for (int64_t id = 0; id < vocabulary_.model_size; ++id) {
+    if (!merges_make[id]) continue;
+    const std::string& token = vocabulary_.tokens[id];
+    if (token.size() == 1) {
+      byte_ids_[static_cast<unsigned char>(token[0])] = static_cast<int32_t>(id);
+    }
+    if (vocabulary_.ignore_merges) {
+      whole_pieces_.emplace(token, static_cast<int32_t>(id));
+    }
+  }
+  for (const SpecialTokens special : {SpecialTokens::as_text, SpecialTokens::recognized}) {
+    std::vector<AddedToken> raw, normalized;
+    for (const AddedToken& token : vocabulary_.added) {
+      if (token.special && special == SpecialTokens::as_text) continue;
+      if (token.normalized && vocabulary_.nfc) {
+        normalized.push_back(token);
+        normalized.back().content = normalize_nfc(token.content);
+      } else {
+        (token.normalized ? normalized : raw).push_back(token);
+      }
+    }
+    finders_[static_cast<size_t>(special)] = {AddedTokenFinder(raw), AddedTokenFinder(normalized)};
   }
 }
 
@@ -106,51 +68,27 @@ Tokenizer Tokenizer::train(std::string_view text, int64_t vocab_size,
   check<ValueError>(vocab_size <= std::numeric_limits<int32_t>::max(),
                     "[tokenizer] vocab_size is {}, but ids have 32 bits; ask for at most {}", vocab_size,
                     std::numeric_limits<int32_t>::max());
-  std::vector<TokenPair> merges = learn_merges(text, kByteIds, vocab_size - kMinVocabSize, progress);
-
-  std::vector<std::string> tokens(256);
+  Vocabulary vocabulary;
+  vocabulary.merges = learn_merges(text, kByteIds, vocab_size - kMinVocabSize, progress);
+  std::vector<std::string>& tokens = vocabulary.tokens;
+  tokens.resize(256);
   for (int byte = 0; byte < 256; ++byte) {
     tokens[kByteIds[byte]] = static_cast<char>(byte);
   }
-  std::vector<int32_t> merged;
-  for (const auto& [left, right] : merges) {
-    merged.push_back(static_cast<int32_t>(tokens.size()));
+  for (const auto& [left, right] : vocabulary.merges) {
+    vocabulary.merged.push_back(static_cast<int32_t>(tokens.size()));
     tokens.push_back(tokens[left] + tokens[right]);
   }
-  const auto end_of_text = static_cast<int32_t>(tokens.size());
+  vocabulary.end_of_text = static_cast<int32_t>(tokens.size());
   tokens.emplace_back(kEndOfText);
-  return Tokenizer(std::move(tokens), std::move(merges), std::move(merged), end_of_text);
+  vocabulary.model_size = std::ssize(tokens);
+  vocabulary.added = {{vocabulary.end_of_text, std::string(kEndOfText), true}};
+  return Tokenizer(std::move(vocabulary));
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
-  // Most pieces of a text have occurred before: they are copied from where their tokens already stand. The
-  // memory of where that is stays bounded by forgetting it all.
-  struct Place {
-    size_t begin, count;
-  };
-  constexpr size_t kRemembered = 1 << 16;
-  std::unordered_map<std::string_view, Place> seen;
+std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialTokens special) const {
   std::vector<int32_t> ids;
-  PieceMerger merger(ranks_, merged_);
-  for_each_piece(text, [&](std::string_view piece) {
-    if (seen.size() == kRemembered) {
-      seen.clear();
-    }
-    const size_t begin = ids.size();
-    const auto [entry, fresh] = seen.try_emplace(piece, Place{begin, 0});
-    auto& [earlier, count] = entry->second;
-    if (fresh) {
-      for (const char byte : piece) {
-        ids.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
-      }
-      merger.merge(&ids, static_cast<int64_t>(begin));
-      count = ids.size() - begin;
-    } else {
-      ids.resize(begin + count);
-      std::copy_n(ids.begin() + static_cast<int64_t>(earlier), count,
-                  ids.begin() + static_cast<int64_t>(begin));
-    }
-  });
+  Encoder(*this, special).encode(text, &ids);
   return ids;
 }
 
@@ -159,9 +97,57 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   for (const int32_t id : ids) {
     check<ValueError>(0 <= id && id < vocab_size(), "[tokenizer] token id {} is outside the vocabulary of {}",
                       id, vocab_size());
-    text += tokens_[id];
+    text += vocabulary_.tokens[id];
   }
   return text;
+}
+
+Tokenizer::Encoder::Encoder(const Tokenizer& tokenizer, SpecialTokens special)
+    : tokenizer_(tokenizer),
+      finders_(tokenizer.finders_[static_cast<size_t>(special)]),
+      merger_(tokenizer.ranks_) {}
+
+void Tokenizer::Encoder::encode(std::string_view text, std::vector<int32_t>* ids) {
+  cut_at_tokens(text, finders_.raw, ids, [&](std::string_view part) { encode_unnormalized(part, ids); });
+}
+
+void Tokenizer::Encoder::encode_unnormalized(std::string_view text, std::vector<int32_t>* ids) {
+  if (tokenizer_.vocabulary_.nfc) {
+    encode_normalized(normalize_nfc(text), ids);
+  } else {
+    encode_normalized(text, ids);
+  }
+}
+
+void Tokenizer::Encoder::encode_normalized(std::string_view text, std::vector<int32_t>* ids) {
+  cut_at_tokens(text, finders_.normalized, ids, [&](std::string_view part) { encode_plain(part, ids); });
+}
+
+void Tokenizer::Encoder::encode_plain(std::string_view text, std::vector<int32_t>* ids) {
+  for_each_piece(text, tokenizer_.vocabulary_.rule, [&](std::string_view piece) {
+    if (const auto known = cache_.find(piece)) {
+      ids->insert(ids->end(), known->begin(), known->end());
+      return;
+    }
+    const size_t begin = ids->size();
+    encode_piece(piece, ids);
+    cache_.keep(piece, std::span(*ids).subspan(begin));
+  });
+}
+
+void Tokenizer::Encoder::encode_piece(std::string_view piece, std::vector<int32_t>* ids) {
+  if (tokenizer_.vocabulary_.ignore_merges) {
+    const auto whole = tokenizer_.whole_pieces_.find(piece);
+    if (whole != tokenizer_.whole_pieces_.end()) {
+      ids->push_back(whole->second);
+      return;
+    }
+  }
+  const auto begin = std::ssize(*ids);
+  for (const char byte : piece) {
+    ids->push_back(tokenizer_.byte_ids_[static_cast<unsigned char>(byte)]);
+  }
+  merger_.merge(ids, begin);
 }
 
 }  // namespace tapehead

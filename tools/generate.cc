@@ -9,6 +9,7 @@
 
 #include "tapehead/core/error.h"
 #include "tapehead/models/checkpoint.h"
+#include "tapehead/models/stream_decoder.h"
 #include "tapehead/models/tokenizer.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/run_folder.h"
@@ -32,13 +33,14 @@ void generate_text(GenerateCommand& command) {
   // A model needs something to go on from: a line's end is where a new line begins.
   const std::vector<int32_t> prompt = tokenizer.encode(command.prompt.empty() ? "\n" : command.prompt);
   command.options.stop_token = tokenizer.end_of_text();
-  command.options.on_token = [&](int32_t token) {
-    const std::string bytes = tokenizer.decode({&token, 1});
+  StreamDecoder decoder(tokenizer);
+  const auto show = [](const std::string& bytes) {
     std::fwrite(bytes.data(), 1, bytes.size(), stdout);
     return std::fflush(stdout) == 0;
   };
+  command.options.on_token = [&](int32_t token) { return show(decoder.add(token)); };
   generate(*loaded.model, prompt, command.options);
-  fmt::print("\n");
+  show(decoder.finish() + "\n");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A run's folder: what stands in it under which name, and the tokens that the run is made from.
 //
-//   tokenizer/               vocab.json and merges.txt
+//   tokenizer/               tokenizer.json, vocab.json and merges.txt
 //   train.tokens             the text as tokens (models/token_file.h) ...
 //   held_out.tokens          ... and what is kept from training, to measure on
 //   data.json                what these were made from; written last, so they are whole where it stands

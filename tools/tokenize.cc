@@ -26,6 +26,7 @@ namespace {
 struct TokenizeOptions {
   std::string text, tokenizer, input = "-", out;
   int64_t vocab_size = 8192;
+  bool special_tokens = false;
 };
 
 std::string read_input(const std::string& path) {
@@ -48,7 +49,10 @@ void train(const TokenizeOptions& options) {
 void encode(const TokenizeOptions& options) {
   const Tokenizer tokenizer = load_tokenizer(options.tokenizer);
   const std::string text = read_input(options.input);
-  const std::vector<int32_t> ids = tokenizer.encode(text);
+  std::vector<int32_t> ids;
+  if (options.special_tokens && tokenizer.beginning_of_text()) ids.push_back(*tokenizer.beginning_of_text());
+  Tokenizer::Encoder(tokenizer, options.special_tokens ? SpecialTokens::recognized : SpecialTokens::as_text)
+      .encode(text, &ids);
   if (options.out.empty()) {
     fmt::print("{}\n", fmt::join(ids, " "));
   } else {
@@ -110,7 +114,7 @@ void add_tokenize(CLI::App& program) {
   train_command->add_option("--text", options->text, "file to learn from")->type_name("FILE")->required();
   train_command->add_option("--vocab-size", options->vocab_size, "tokens, 257 or more")
       ->capture_default_str();
-  train_command->add_option("--out", options->out, "folder for vocab.json and merges.txt")
+  train_command->add_option("--out", options->out, "folder for tokenizer.json and its like")
       ->type_name("FOLDER")
       ->required();
   train_command->footer(
@@ -126,6 +130,10 @@ void add_tokenize(CLI::App& program) {
   encode_command
       ->add_option("--out", options->out, "write a token file for `tapehead train --tokens` instead")
       ->type_name("FILE");
+  encode_command->add_flag(
+      "--special-tokens", options->special_tokens,
+      "take <|endoftext|> and the like for the tokens they name, and put the beginning of "
+      "text in front where the model expects it");
   encode_command->footer("Example:\n  tapehead tokenize encode runs/book book.txt --out book.tokens");
   encode_command->callback([=] { encode(*options); });
 

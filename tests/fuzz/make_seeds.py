@@ -1,4 +1,4 @@
-"""Writes the hand-made seeds in tests/fuzz/seeds: small files that reach far into the reader and into `tapehead head`.
+"""Writes the hand-made seeds in tests/fuzz/seeds: small files that reach far into the readers and into `tapehead head`.
 
     python3 tests/fuzz/make_seeds.py
 
@@ -105,5 +105,50 @@ def heads():
     write("head", "not_ours", b"\n" + safetensors({"logits": numbers("F32", 2)}))
 
 
+def tokenizers():
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    characters = [chr(c) for c in printable] + [chr(256 + i) for i in range(256 - len(printable))]
+    pair = "\u0120a"
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+
+    def case(name, merges=("\u0120 a",), added=(), drop=(), model=None, vocab=None, **settings):
+        tokens = {token: i for i, token in enumerate([*characters, pair])} | (vocab or {})
+        document = {"added_tokens": [{"id": 257 + i, "content": content, "special": i == 0} for i, content in enumerate(added)],
+                    "pre_tokenizer": byte_level, "model": {"vocab": tokens, "merges": list(merges)} | (model or {})}
+        document |= settings
+        for key in drop:
+            del document[key]
+        write("tokenizer", name, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+
+    digits = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level]}
+    end = "<|endoftext|>"
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": end}}, {"Sequence": {"id": "A"}}],
+                "special_tokens": {end: {"ids": [257]}}}
+    case("plain")
+    case("pairs", merges=[["\u0120", "a"]])
+    case("added", added=[end, "<|", "<", "model"])
+    case("added_again", added=[end, end])
+    case("added_of_the_model", added=["a"])
+    case("added_takes_a_byte", added=["\u0120"], vocab={})
+    case("digits", pre_tokenizer=digits)
+    case("nfc", normalizer={"type": "NFC"}, added=[end, "e\u0301"])
+    case("template", added=[end], post_processor=template)
+    case("template_beyond", post_processor=template)
+    case("ignore_merges", model={"ignore_merges": True})
+    case("no_model", drop=["model"])
+    case("no_rule", drop=["pre_tokenizer"])
+    case("merge_of_strangers", merges=["x y"])
+    case("merge_twice", merges=["\u0120 a", "\u0120 a"])
+    case("gap", vocab={pair: 300})
+    case("same_id", vocab={pair: 0})
+    case("huge_id", vocab={pair: 1 << 63})
+    case("negative_id", vocab={pair: -1})
+    case("empty_token", vocab={"": 257})
+    write("tokenizer", "cut", b'{"model":{"vocab":{')
+    write("tokenizer", "deep", b"[" * 3000)
+    write("tokenizer", "no_utf8", b'{"model":{"vocab":{"\xff":0}}}')
+
+
 readers()
 heads()
+tokenizers()

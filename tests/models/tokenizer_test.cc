@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -13,7 +11,10 @@
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
 #include "tapehead/core/random.h"
+#include "tapehead/models/normalizer.h"
 #include "tapehead/models/pretokenizer.h"
+#include "tapehead/models/stream_decoder.h"
+#include "tapehead/models/utf8.h"
 
 namespace tapehead {
 namespace {
@@ -24,21 +25,6 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 const std::string kGolden = "tests/golden/tokenizer";
-
-// A folder of the test's own, empty at first.
-std::string fresh_folder() {
-  const std::string folder =
-      testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name();
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  return folder;
-}
-
-std::vector<std::string> pieces_of(std::string_view text) {
-  std::vector<std::string> pieces;
-  for_each_piece(text, [&](std::string_view piece) { pieces.emplace_back(piece); });
-  return pieces;
-}
 
 std::string random_bytes(uint64_t seed, int64_t count) {
   Generator random{seed};
@@ -51,54 +37,99 @@ std::string random_bytes(uint64_t seed, int64_t count) {
 
 Tokenizer small_tokenizer() { return Tokenizer::train(read_file(kGolden + "/paragraph.txt"), 400); }
 
-TEST(Pretokenizer, CutsByGpt2sRule) {
-  EXPECT_THAT(
-      pieces_of("We've 2 dogs,  they'll bark!\n\nYes"),
-      ElementsAre("We", "'ve", " 2", " dogs", ",", " ", " they", "'ll", " bark", "!", "\n", "\n", "Yes"));
+nlohmann::json golden_cases(const std::string& kind) {
+  return nlohmann::json::parse(read_file(kGolden + kind + "/cases.json"));
 }
 
-TEST(Pretokenizer, WhiteSpaceIsUnicodesAndNotPcre2s) {
-  // U+180E was white space before Unicode 6.3; the control characters 1C to 1F are to some libraries.
-  EXPECT_THAT(pieces_of(" \u180E"), ElementsAre(" \u180E"));
-  EXPECT_THAT(pieces_of(" \x1C!"), ElementsAre(" \x1C!"));
-  EXPECT_THAT(pieces_of("\u0085\u3000x"), ElementsAre("\u0085", "\u3000", "x"));
-}
-
-TEST(Pretokenizer, InvalidUtf8IsPiecesOfOneByteAndSpoilsNothingAround) {
-  EXPECT_THAT(pieces_of("ab\xFF\xC3 caf\xC3\xA9\xE2\x82"),
-              ElementsAre("ab", "\xFF", "\xC3", " caf\xC3\xA9", "\xE2", "\x82"));
-  // A surrogate, an overlong slash, and a character beyond U+10FFFF.
-  EXPECT_EQ(pieces_of("\xED\xA0\x80").size(), 3);
-  EXPECT_EQ(pieces_of("\xC0\xAF").size(), 2);
-  EXPECT_EQ(pieces_of("\xF4\x90\x80\x80").size(), 4);
-}
-
-TEST(Pretokenizer, PiecesAreTheTextWithoutGaps) {
-  const std::string bytes = random_bytes(1, 10000);
-  std::string joined;
-  for_each_piece(bytes, [&](std::string_view piece) { joined += piece; });
-  EXPECT_EQ(joined, bytes);
-}
-
-TEST(Pretokenizer, RunsOfMillionsExhaustNoStack) {
-  EXPECT_EQ(pieces_of(std::string(5'000'000, 'a')).size(), 1);
-  EXPECT_EQ(pieces_of(std::string(5'000'000, ' ') + "x").size(), 2);
-}
+// By the kind of their splitting rule; "" is GPT-2's, in two files.
+const std::string kKinds[] = {"", "/smollm", "/llama3", "/qwen2"};
 
 TEST(Tokenizer, GivesTheIdsOfHuggingFaceFromItsFiles) {
-  const Tokenizer tokenizer = Tokenizer::load(kGolden);
-  EXPECT_EQ(tokenizer.vocab_size(), 400);
-  EXPECT_EQ(tokenizer.end_of_text(), 0);
-  for (const auto& example : nlohmann::json::parse(read_file(kGolden + "/cases.json"))) {
-    const std::string text = example["text"];
-    const std::vector<int32_t> ids = example["ids"];
-    EXPECT_EQ(tokenizer.encode(text), ids) << example["text"];
-    EXPECT_EQ(tokenizer.decode(ids), text);
+  for (const std::string& kind : kKinds) {
+    SCOPED_TRACE(kind);
+    const Tokenizer tokenizer = Tokenizer::load(kGolden + kind);
+    for (const auto& example : golden_cases(kind)) {
+      const std::string text = example["text"];
+      const std::vector<int32_t> ids = example["ids"];
+      const std::vector<int32_t> recognized = example.value("recognized", ids);
+      EXPECT_EQ(tokenizer.encode(text), ids) << example["text"];
+      EXPECT_EQ(tokenizer.encode(text, SpecialTokens::recognized), recognized) << example["text"];
+      const std::string decoded = kind == "/qwen2" ? normalize_nfc(text) : text;
+      EXPECT_EQ(tokenizer.decode(ids), decoded);
+      EXPECT_EQ(tokenizer.decode(recognized), decoded);
+    }
   }
 }
 
+TEST(Tokenizer, KnowsWhereTextsBeginAndEnd) {
+  EXPECT_EQ(Tokenizer::load(kGolden).vocab_size(), 400);
+  EXPECT_EQ(Tokenizer::load(kGolden).end_of_text(), 0);
+  EXPECT_EQ(Tokenizer::load(kGolden).beginning_of_text(), std::nullopt);
+  const Tokenizer llama3 = Tokenizer::load(kGolden + "/llama3");
+  EXPECT_EQ(llama3.decode(std::vector{llama3.end_of_text()}), "<|end_of_text|>");
+  EXPECT_EQ(llama3.decode(std::vector{llama3.beginning_of_text().value()}), "<|begin_of_text|>");
+  const Tokenizer qwen2 = Tokenizer::load(kGolden + "/qwen2");
+  EXPECT_EQ(qwen2.decode(std::vector{qwen2.end_of_text()}), "<|endoftext|>");
+}
+
+TEST(Tokenizer, TextsBetweenAddedTokensMayBeAnyBytes) {
+  const Tokenizer tokenizer = Tokenizer::load(kGolden + "/qwen2");
+  const std::string text = "\xFF<|im_end|>\xE2\x82<tool_call>\xCC\x81<|im_start|>";
+  const std::vector<int32_t> ids = tokenizer.encode(text, SpecialTokens::recognized);
+  EXPECT_EQ(tokenizer.decode(ids), text);
+  EXPECT_EQ(ids.size(), 1 + 1 + 2 + 1 + 2 + 1);
+}
+
+TEST(Tokenizer, OneEncoderForManyTextsGivesEachItsIds) {
+  const Tokenizer tokenizer = Tokenizer::load(kGolden + "/llama3");
+  Tokenizer::Encoder encoder(tokenizer, SpecialTokens::recognized);
+  std::vector<int32_t> together, apart;
+  for (const auto& example : golden_cases("/llama3")) {
+    const std::string text = example["text"];
+    encoder.encode(text, &together);
+    const std::vector<int32_t> ids = tokenizer.encode(text, SpecialTokens::recognized);
+    apart.insert(apart.end(), ids.begin(), ids.end());
+  }
+  EXPECT_EQ(together, apart);
+}
+
+TEST(Tokenizer, AStreamOfTokensGivesWholeCharacters) {
+  const Tokenizer tokenizer = Tokenizer::load(kGolden);
+  for (const auto& example : golden_cases("")) {
+    StreamDecoder decoder(tokenizer);
+    std::string text;
+    for (const int32_t token : example["ids"].get<std::vector<int32_t>>()) {
+      const std::string part = decoder.add(token);
+      for (std::string_view rest = part; !rest.empty(); rest.remove_prefix(first_character(rest).size)) {
+        ASSERT_GT(first_character(rest).size, 0) << testing::PrintToString(part);
+      }
+      text += part;
+    }
+    EXPECT_EQ(text, example["text"]);
+    EXPECT_EQ(decoder.finish(), "");
+  }
+  StreamDecoder decoder(tokenizer);
+  for (const int32_t token : tokenizer.encode("\xE2\x82")) {
+    EXPECT_EQ(decoder.add(token), "");
+  }
+  EXPECT_EQ(decoder.finish(), "\xE2\x82");
+}
+
+TEST(Tokenizer, NormalFormCComposesAndLeavesInvalidBytesAlone) {
+  EXPECT_EQ(normalize_nfc("plain caf\u00e9"), "plain caf\u00e9");
+  EXPECT_EQ(normalize_nfc("cafe\u0301s, e\u0301"), "caf\u00e9s, \u00e9");
+  EXPECT_EQ(normalize_nfc("\u0301a\u0323\u0308\u212b\u1112\u1161\u11ab"), "\u0301\u1ea1\u0308\u00c5\ud55c");
+  EXPECT_EQ(normalize_nfc("\u00c5\u0301"), "\u01fa");
+  // U+1CF8 came with Unicode 7.0, U+1DF6 with 10.0: a nukta moves before marks that are known.
+  EXPECT_EQ(normalize_nfc("\u0915\u1cf8\u093c"), "\u0915\u093c\u1cf8");
+  EXPECT_EQ(normalize_nfc("\u0915\u1df6\u093c"), "\u0915\u1df6\u093c");
+  EXPECT_EQ(normalize_nfc("n\u032f\u0341"), "\u0144\u032f");
+  EXPECT_EQ(normalize_nfc("e\xFF\u0301"), "e\xFF\u0301");
+  EXPECT_EQ(normalize_nfc("\xCC\xCC\x81x\xE2\x82"), "\xCC\xCC\x81x\xE2\x82");
+}
+
 TEST(Tokenizer, LearnsTheMergesThatHuggingFaceLearns) {
-  const std::string folder = fresh_folder();
+  const std::string folder = testing::TempDir() + "learned";
   small_tokenizer().save(folder);
   EXPECT_EQ(read_file(folder + "/merges.txt"), read_file(kGolden + "/merges.txt"));
 }
@@ -148,7 +179,9 @@ TEST(Tokenizer, EncodingATrainingPieceGivesWhatTrainingMadeOfIt) {
   const std::string text = read_file(kGolden + "/paragraph.txt");
   const Tokenizer tokenizer = Tokenizer::train(text, 100000);
   EXPECT_LT(tokenizer.vocab_size(), 100000);
-  EXPECT_EQ(tokenizer.encode(text).size(), pieces_of(text).size());
+  size_t pieces = 0;
+  for_each_piece(text, SplittingRule::gpt2, [&](std::string_view) { ++pieces; });
+  EXPECT_EQ(tokenizer.encode(text).size(), pieces);
 }
 
 TEST(Tokenizer, ATextWithoutPairsGivesTheBytesAlone) {
@@ -211,11 +244,19 @@ TEST(Tokenizer, AWordOfMillionsOfBytesTakesNoQuadraticTime) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode(word)), word);
 }
 
-TEST(Tokenizer, EndOfTextWrittenInATextIsOnlyText) {
+TEST(Tokenizer, ARunOfOneLetterTakesNoQuadraticTime) {
+  const Tokenizer tokenizer = Tokenizer::train(std::string(1024, 'a'), 300);
+  EXPECT_EQ(tokenizer.encode(std::string(1 << 20, 'a')).size(), (1 << 20) / 1024);
+}
+
+TEST(Tokenizer, EndOfTextWrittenInATextIsOnlyTextUnlessRecognized) {
   const Tokenizer tokenizer = small_tokenizer();
   const std::vector<int32_t> ids = tokenizer.encode("a<|endoftext|>b");
   EXPECT_THAT(ids, testing::Not(testing::Contains(tokenizer.end_of_text())));
   EXPECT_EQ(tokenizer.decode(ids), "a<|endoftext|>b");
+  const int32_t a = tokenizer.encode("a")[0];
+  EXPECT_THAT(tokenizer.encode("a<|endoftext|>a", SpecialTokens::recognized),
+              ElementsAre(a, tokenizer.end_of_text(), a));
 }
 
 TEST(Tokenizer, AnIdOutsideTheVocabularyIsAnError) {
@@ -243,115 +284,6 @@ TEST(Tokenizer, ThreadsMayShareOne) {
     thread.join();
   }
   EXPECT_THAT(ids, testing::Each(expected));
-}
-
-// Saved files, to be spoilt in one way each.
-class TokenizerFiles : public testing::Test {
- protected:
-  TokenizerFiles() {
-    small_tokenizer().save(folder_);
-    saved_ = nlohmann::json::parse(read_file(vocab_));
-  }
-
-  void expect_load_error(const std::vector<std::string>& parts) {
-    EXPECT_THAT([&] { Tokenizer::load(folder_); }, ThrowsMessage<ValueError>(HasSubstr("[tokenizer]")));
-    for (const std::string& part : parts) {
-      EXPECT_THAT([&] { Tokenizer::load(folder_); }, ThrowsMessage<ValueError>(HasSubstr(part)));
-    }
-  }
-
-  // Each call spoils the vocabulary as it was saved.
-  void write_vocab(const std::function<void(nlohmann::json&)>& spoil) {
-    nlohmann::json vocab = saved_;
-    spoil(vocab);
-    write_file_atomically(vocab_, vocab.dump());
-  }
-
-  const std::string folder_ = fresh_folder() + "/made/by/save";
-  const std::string vocab_ = folder_ + "/vocab.json";
-  const std::string merges_ = folder_ + "/merges.txt";
-
- private:
-  nlohmann::json saved_;
-};
-
-TEST_F(TokenizerFiles, LoadGivesWhatSaveWrote) {
-  const Tokenizer saved = small_tokenizer();
-  const Tokenizer loaded = Tokenizer::load(folder_);
-  const std::string text = read_file(kGolden + "/cases.json") + random_bytes(5, 1000);
-  EXPECT_EQ(loaded.encode(text), saved.encode(text));
-  EXPECT_EQ(loaded.vocab_size(), saved.vocab_size());
-  EXPECT_EQ(loaded.end_of_text(), saved.end_of_text());
-}
-
-TEST_F(TokenizerFiles, OpenAisNamesAreAccepted) {
-  std::filesystem::rename(vocab_, folder_ + "/encoder.json");
-  std::filesystem::rename(merges_, folder_ + "/vocab.bpe");
-  EXPECT_EQ(Tokenizer::load(folder_).vocab_size(), 400);
-}
-
-TEST_F(TokenizerFiles, AMergeThatBeginsWithAHashIsNoComment) {
-  Tokenizer::train("## ##", 258).save(folder_);
-  EXPECT_EQ(Tokenizer::load(folder_).encode("##").size(), 1);
-  // Without a version line, and with the line ends of another system.
-  write_file_atomically(merges_, "# #\r\n");
-  EXPECT_EQ(Tokenizer::load(folder_).encode("##").size(), 1);
-}
-
-TEST_F(TokenizerFiles, LoadSaysWhichFileIsMissing) {
-  std::filesystem::remove(merges_);
-  expect_load_error({folder_, "merges.txt"});
-}
-
-TEST_F(TokenizerFiles, LoadSaysWhereTheVocabularyIsNoJson) {
-  write_file_atomically(vocab_, "{\"a\": 0,\n\"b\" 1}");
-  expect_load_error({vocab_, "line 2"});
-  write_file_atomically(vocab_, "[1, 2]");
-  expect_load_error({vocab_, "array"});
-}
-
-TEST_F(TokenizerFiles, LoadRefusesIdsThatAreNoEnumeration) {
-  write_vocab([](auto& vocab) { vocab["the"] = 400; });
-  expect_load_error({vocab_, "400"});
-  write_vocab([](auto& vocab) { vocab["b"] = vocab["a"]; });
-  expect_load_error({vocab_, "same id"});
-  write_vocab([](auto& vocab) { vocab["a"] = "one"; });
-  expect_load_error({vocab_, "\"a\"", "\"one\""});
-}
-
-TEST_F(TokenizerFiles, LoadRefusesAVocabularyThatCannotEncodeEveryByte) {
-  write_vocab([](auto& vocab) { vocab["added"] = vocab["a"], vocab.erase("a"); });
-  expect_load_error({vocab_, "byte 97"});
-}
-
-TEST_F(TokenizerFiles, LoadRefusesTokensThatAreNoBytes) {
-  write_vocab([](auto& vocab) { vocab["\u4000a"] = 400; });
-  expect_load_error({vocab_, "\u4000a"});
-}
-
-TEST_F(TokenizerFiles, LoadRefusesAVocabularyWithoutEndOfText) {
-  write_vocab([](auto& vocab) { vocab["</s>"] = vocab["<|endoftext|>"], vocab.erase("<|endoftext|>"); });
-  expect_load_error({vocab_, "<|endoftext|>"});
-}
-
-TEST_F(TokenizerFiles, LoadSaysWhichLineOfTheMergesIsWrong) {
-  const std::string good = read_file(merges_);
-  for (const char* bad : {"abc", "a b c", "a ", " a"}) {
-    write_file_atomically(merges_, good + bad + "\n");
-    expect_load_error({merges_, "line 145", bad});
-  }
-  write_file_atomically(merges_, good + "q q\n");
-  expect_load_error({"line 145", "\"qq\" is no token"});
-  write_file_atomically(merges_, good + "q \u65e5\n");
-  expect_load_error({"line 145", "\"\u65e5\" is no token"});
-  write_file_atomically(merges_, good + good.substr(good.find('\n') + 1));
-  expect_load_error({"line 145", "line 2"});
-}
-
-TEST_F(TokenizerFiles, SaveReportsWhatTheMachineRefuses) {
-  EXPECT_THAT([&] { small_tokenizer().save(vocab_ + "/below-a-file"); },
-              ThrowsMessage<SystemError>(
-                  AllOf(HasSubstr("make the folder " + vocab_), HasSubstr("Not a directory"))));
 }
 
 }  // namespace

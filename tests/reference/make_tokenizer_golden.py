@@ -1,10 +1,11 @@
-"""Writes tests/golden/tokenizer/: a vocabulary that Hugging Face's trainer learned, and texts with the ids it gives.
+"""Writes tests/golden/tokenizer/: vocabularies that Hugging Face's trainer learned, and texts with the ids they give.
 
     python3 -m venv VENV && VENV/bin/pip install 'tokenizers==0.23.*'
     VENV/bin/python tests/reference/make_tokenizer_golden.py [--check]
 
-paragraph.txt, which it learns from, is written by hand. The end of text gets id 0 here, so a reader must take ids from
-the file. Characters in the cases have been in Unicode long enough that every library knows their class.
+paragraph.txt, which they learn from, is written by hand. The folder itself is GPT-2's kind, vocab.json and merges.txt, and the
+end of text gets id 0 there, so a reader must take ids from the file. Below it are a tokenizer.json for each of the other
+kinds. Characters in the cases have been in Unicode long enough that every library knows their class.
 """
 
 import argparse
@@ -12,10 +13,15 @@ import json
 import tempfile
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
+                        trainers)
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden" / "tokenizer"
 VOCAB_SIZE = 400
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+          r"|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace("{1,3}", "")
 
 CASES = [
     "",
@@ -62,26 +68,91 @@ CASES = [
 ]
 
 
-def learn():
+# Texts for what only the other kinds have: special and added tokens, and a token that no merges make.
+MORE_CASES = [
+    "<|im_start|>user\nHello<|im_end|>\n<|endoftext|>",
+    "a<|end_of_text|><|begin_of_text|> b <|eot_id|>\n\n<|eot_id",
+    "<tool_call>{}</tool_call> <|im_end<|im_end|>|>",
+    "the caf\u00e9 and the cafe\u0301s of cafe<|endoftext|>\u0301",
+    " clockmaker clockmakers  clockmaker\nclockmaker",
+    # Numbers of one to seven digits, and white space of every kind before them.
+    "1 12 123 1234 12345 123456 1234567  1\n2 \n 3\t4\u00a0\u00a05a6",
+    # Line ends after symbols and white space.
+    "end.\n\n  next();\r\n\r\n\t}\n \n\n  \n",
+    # The long s is an s in any case.
+    "it'\u017f IT'S it'S 'Re 'lL 'LL 'vE d'D '\u017ft",
+    # Hangul: composed, and its letters one by one.
+    "\ud55c\uae00 \u1112\u1161\u11ab\u1100\u1173\u11af \u1112\u1161x\u11ab",
+    # Marks in another order than the normal one; a singleton; what composes is excluded from it.
+    "a\u0323\u0308 a\u0308\u0323 \u212b \u2126 \u0915\u093c \u0958 \U0001d15e",
+]
+
+
+def byte_level(use_regex):
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+
+
+def split(pattern):
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), byte_level(False)])
+
+
+def learn(kind, text, vocab_size=VOCAB_SIZE):
+    """A tokenizer of a model's kind: gpt2, smollm, llama3 or qwen2."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=VOCAB_SIZE, special_tokens=["<|endoftext|>"], show_progress=False,
+    tokenizer.pre_tokenizer = {
+        "gpt2": lambda: byte_level(True),
+        "smollm": lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level(True)]),
+        "llama3": lambda: split(LLAMA3),
+        "qwen2": lambda: split(QWEN2),
+    }[kind]()
+    if kind == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    # Special tokens before all others, or after them.
+    first = {"gpt2": ["<|endoftext|>"], "smollm": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]}.get(kind, [])
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator([(FOLDER / "paragraph.txt").read_text(encoding="utf-8")], trainer)
+    tokenizer.train_from_iterator([text], trainer)
+    if kind == "llama3":
+        model = json.loads(tokenizer.to_str())
+        model["model"]["ignore_merges"] = True
+        model["model"]["vocab"]["\u0120clockmaker"] = vocab_size
+        tokenizer = Tokenizer.from_str(json.dumps(model))
+        tokenizer.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"])
+        begin = tokenizer.token_to_id("<|begin_of_text|>")
+        template = processors.TemplateProcessing(single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", begin)])
+        tokenizer.post_processor = processors.Sequence([processors.ByteLevel(), template])
+    if kind == "qwen2":
+        tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+        tokenizer.add_tokens([AddedToken("<tool_call>", normalized=False, special=False),
+                              AddedToken("caf\u00e9", normalized=True, special=False)])
     return tokenizer
 
 
-def golden_files():
-    tokenizer = learn()
-    with tempfile.TemporaryDirectory() as folder:
-        files = {Path(path).name: Path(path).read_text(encoding="utf-8") for path in tokenizer.model.save(folder)}
+def cases_of(tokenizer, texts):
+    """Lines of JSON: a text, its ids, and its ids when special tokens are recognised, too, if they differ."""
     cases = []
-    for text in CASES:
-        ids = tokenizer.encode(text).ids
-        assert tokenizer.decode(ids) == text
-        cases.append({"text": text, "ids": ids})
-    files["cases.json"] = "[\n" + ",\n".join(map(json.dumps, cases)) + "\n]\n"
+    for text in texts:
+        case = {"text": text}
+        for key, as_text in (("ids", True), ("recognized", False)):
+            tokenizer.encode_special_tokens = as_text
+            case[key] = tokenizer.encode(text, add_special_tokens=False).ids
+        if case["recognized"] == case["ids"]:
+            del case["recognized"]
+        cases.append(json.dumps(case))
+    return "[\n" + ",\n".join(cases) + "\n]\n"
+
+
+def golden_files():
+    text = (FOLDER / "paragraph.txt").read_text(encoding="utf-8")
+    gpt2 = learn("gpt2", text)
+    with tempfile.TemporaryDirectory() as folder:
+        files = {Path(path).name: Path(path).read_text(encoding="utf-8") for path in gpt2.model.save(folder)}
+    files["cases.json"] = cases_of(gpt2, CASES)
+    for kind in ("smollm", "llama3", "qwen2"):
+        tokenizer = learn(kind, text)
+        files[f"{kind}/tokenizer.json"] = tokenizer.to_str() + "\n"
+        files[f"{kind}/cases.json"] = cases_of(tokenizer, CASES + MORE_CASES)
     return files
 
 
@@ -90,10 +161,12 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
     check = parser.parse_args().check
     for name, text in golden_files().items():
+        path = FOLDER / name
         if check:
-            assert (FOLDER / name).read_text(encoding="utf-8") == text, f"{name} differs"
+            assert path.read_text(encoding="utf-8") == text, f"{name} differs"
         else:
-            (FOLDER / name).write_text(text, encoding="utf-8")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
