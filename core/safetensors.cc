@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "tapehead/core/file.h"
@@ -156,13 +157,11 @@ class HeaderReader {
   std::set<std::string> fields_;  // keys of the inner object so far
 };
 
-DType dtype_of(const Entry& entry, const std::string& path) {
+std::optional<DType> dtype_of(const Entry& entry) {
   for (const auto& [text, dtype] : kDTypes) {
     if (entry.dtype == text) return dtype;
   }
-  fail<TypeError>(
-      "[safetensors] {}: entry \"{}\" has dtype {}: supported are F64, F32, F16, BF16, I64 and I32", path,
-      entry.name, entry.dtype);
+  return std::nullopt;
 }
 
 std::string_view text_of(DType dtype) {
@@ -248,8 +247,15 @@ SafetensorsFile SafetensorsFile::read(const std::string& path, const std::shared
   file.path_ = path;
   file.metadata_ = std::move(header.metadata);
   for (const Entry& entry : header.entries) {
-    const DType dtype = dtype_of(entry, path);
     const Shape shape = shape_of(entry, path);
+    file.names_.push_back(entry.name);
+    const std::optional<DType> known = dtype_of(entry);
+    if (!known) {
+      // It may be one that nobody asks for.
+      file.foreign_.emplace(entry.name, entry.dtype);
+      continue;
+    }
+    const DType dtype = *known;
     const int64_t entry_bytes = entry.offsets[1] - entry.offsets[0];
     int64_t wanted;
     check<ValueError>(
@@ -265,13 +271,17 @@ SafetensorsFile SafetensorsFile::read(const std::string& path, const std::shared
       tensor = Tensor(shape, dtype);
       if (entry_bytes > 0) std::memcpy(tensor.mutable_raw_data(), data, static_cast<size_t>(entry_bytes));
     }
-    file.names_.push_back(entry.name);
     file.tensors_.emplace(entry.name, std::move(tensor));
   }
   return file;
 }
 
 Tensor SafetensorsFile::tensor(const std::string& name) const {
+  if (const auto foreign = foreign_.find(name); foreign != foreign_.end()) {
+    fail<TypeError>(
+        "[safetensors] {}: entry \"{}\" has dtype {}: supported are F64, F32, F16, BF16, I64 and I32", path_,
+        name, foreign->second);
+  }
   const auto found = tensors_.find(name);
   check<ValueError>(found != tensors_.end(), "[safetensors] {}: there is no entry \"{}\" among its {}", path_,
                     name, names_.size());

@@ -23,7 +23,7 @@ class SafetensorsFile {
   /// changes this process's private copy, never the file, which must not shrink while its tensors live.
   ///
   /// Throws ValueError that names the file, the entry and the broken rule for anything that the format does
-  /// not allow, TypeError for a dtype other than F64, F32, F16, BF16, I64 and I32, and read_file's errors.
+  /// not allow, and read_file's errors.
   static SafetensorsFile open(const std::string& path);
 
   /// The same for bytes in memory; `name` stands for the path in errors.
@@ -31,8 +31,9 @@ class SafetensorsFile {
 
   /// In the header's order.
   const std::vector<std::string>& names() const { return names_; }
-  bool contains(const std::string& name) const { return tensors_.contains(name); }
-  /// On the host, contiguous. All calls for one name share storage. Throws ValueError if there is none.
+  bool contains(const std::string& name) const { return tensors_.contains(name) || foreign_.contains(name); }
+  /// On the host, contiguous. All calls for one name share storage. Throws ValueError if there is none, TypeError for
+  /// a dtype other than F64, F32, F16, BF16, I64 and I32.
   Tensor tensor(const std::string& name) const;
   const SafetensorsMetadata& metadata() const { return metadata_; }
 
@@ -44,6 +45,7 @@ class SafetensorsFile {
   std::string path_;
   std::vector<std::string> names_;
   std::map<std::string, Tensor> tensors_;
+  std::map<std::string, std::string> foreign_;  // the dtypes that we have no name for, by entry
   SafetensorsMetadata metadata_;
 };
 

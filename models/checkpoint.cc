@@ -1,5 +1,6 @@
 #include "tapehead/models/checkpoint.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tapehead/core/file.h"
@@ -155,15 +156,17 @@ static TrainState parse_state(const SafetensorsFile& file, const std::string& pa
 // ---- Writing
 
 void save_checkpoint(const std::string& path, const TrainState& state, const LanguageModel& model,
-                     const AdamWOptimizer& optimizer) {
+                     const AdamWOptimizer* optimizer) {
   check<ValueError>(path.ends_with(kExtension), "[checkpoint] a checkpoint's path ends in {}, unlike {}",
                     kExtension, path);
   ParameterList tensors = model.parameters();
-  for (const auto& [name, moment] : optimizer.first_moments())
-    tensors.emplace_back(kFirstMoment + name, moment);
-  for (const auto& [name, moment] : optimizer.second_moments())
-    tensors.emplace_back(kSecondMoment + name, moment);
-  for (const auto& [name, master] : optimizer.masters()) tensors.emplace_back(kMaster + name, master);
+  if (optimizer) {
+    for (const auto& [name, moment] : optimizer->first_moments())
+      tensors.emplace_back(kFirstMoment + name, moment);
+    for (const auto& [name, moment] : optimizer->second_moments())
+      tensors.emplace_back(kSecondMoment + name, moment);
+    for (const auto& [name, master] : optimizer->masters()) tensors.emplace_back(kMaster + name, master);
+  }
   const std::string json = to_json(state);
   write_safetensors(path, tensors, {{kMetadataKey, json}});
   write_file_atomically(path.substr(0, path.size() - std::string_view(kExtension).size()) + ".json",
@@ -193,6 +196,11 @@ static void load_tensors(const SafetensorsFile& file, const std::string& path, c
   };
   find("", model.parameters());
   if (optimizer) {
+    check<ValueError>(
+        std::ranges::any_of(file.names(), [](const auto& n) { return n.starts_with(kFirstMoment); }),
+        "[checkpoint] {} holds a model without an optimiser's state: no run goes on from it, but one can "
+        "begin with it",
+        path);
     find(kFirstMoment, optimizer->first_moments());
     find(kSecondMoment, optimizer->second_moments());
     find(kMaster, optimizer->masters());

@@ -25,10 +25,11 @@ struct TrainState {
   Generator filter = {};  ///< of the head's gradient filter
 };
 
-/// Writes parameters, moments, master weights and state. Throws ValueError if `path` does not end in
-/// .safetensors, SystemError if the machine refuses; then the old checkpoint, if any, is untouched.
+/// Writes parameters, moments and master weights (of a null optimizer none: a model to begin from) and state.
+/// Throws ValueError if `path` does not end in .safetensors, SystemError if the machine refuses; then the old
+/// checkpoint, if any, is untouched.
 void save_checkpoint(const std::string& path, const TrainState& state, const LanguageModel& model,
-                     const AdamWOptimizer& optimizer);
+                     const AdamWOptimizer* optimizer);
 
 /// The state alone. Throws ValueError that names the file and what is wrong with it: missing, cut short, not
 /// a checkpoint of this program.
@@ -36,7 +37,7 @@ TrainState read_train_state(const std::string& path);
 
 /// Copies parameters and, if `optimizer` is given, moments, master weights and its step out of the file.
 /// Throws ValueError that names file and tensor if one is missing, of another shape (both are stated) or
-/// dtype, or not finite; then nothing was changed.
+/// dtype, or not finite, and if `optimizer` is given for a model to begin from; then nothing was changed.
 void load_tensors(const std::string& path, const LanguageModel& model, AdamWOptimizer* optimizer = nullptr);
 
 /// A checkpoint to evaluate or to generate from: its model, in the dtype that it was trained in.

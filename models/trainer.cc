@@ -176,7 +176,7 @@ void Trainer::save(const std::string& path) const {
                    .training_tokens = training_->size(),
                    .dropout = dropout_,
                    .filter = filter_},
-                  *model_, optimizer_);
+                  *model_, &optimizer_);
 }
 
 StepMetrics Trainer::step() {

@@ -13,6 +13,8 @@ namespace tapehead {
 void add_train(CLI::App& program);
 void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
+void add_import(CLI::App& program);
+void add_export(CLI::App& program);
 void add_tokenize(CLI::App& program);
 void add_head(CLI::App& program);
 void add_plan(CLI::App& program);

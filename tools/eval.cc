@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "tapehead/core/error.h"
 #include "tapehead/models/checkpoint.h"
@@ -24,21 +26,27 @@ struct EvalOptions {
 
 void evaluate_run(const EvalOptions& options) {
   const RunFolder run = {options.run};
-  RunData data = open_data(run);
-  if (!options.text.empty()) {
-    check<ValueError>(data.tokenizer.has_value(), "[eval] {} has no tokenizer to read a text with", run.path);
-    data.held_out =
-        TokenFile::temporary(data.tokenizer->encode(read_text(options.text)), data.tokenizer->vocab_size());
+  std::optional<Tokenizer> tokenizer;
+  std::optional<Dataset> tokens;
+  if (options.text.empty()) {
+    RunData data = open_data(run);
+    check<ValueError>(data.held_out.has_value(),
+                      "[eval] {} has no held-out tokens; name a text with --text FILE", run.path);
+    tokenizer = std::move(data.tokenizer);
+    tokens = std::move(data.held_out);
+  } else {
+    // An imported model has a tokenizer, but no tokens.
+    check<ValueError>(std::filesystem::exists(run.tokenizer()),
+                      "[eval] {} has no tokenizer to read a text with", run.path);
+    tokenizer = Tokenizer::load(run.tokenizer());
+    tokens = TokenFile::temporary(tokenizer->encode(read_text(options.text)), tokenizer->vocab_size());
   }
-  check<ValueError>(data.held_out.has_value(),
-                    "[eval] {} has no held-out tokens; name a text with --text FILE", run.path);
   const LoadedModel loaded = load_model(run.checkpoint());
-  const Evaluation evaluation = evaluate(*loaded.model, *data.held_out, options.batch_size,
-                                         loaded.state.config.head, loaded.state.config.document_mask);
+  const Evaluation evaluation = evaluate(*loaded.model, *tokens, options.batch_size, loaded.state.config.head,
+                                         loaded.state.config.document_mask);
   fmt::print("loss: {:.4f} nats per token", evaluation.loss);
-  if (data.tokenizer)
-    fmt::print(", {:.4f} bits per byte",
-               bits_per_byte(evaluation, target_bytes(*data.held_out, *data.tokenizer)));
+  if (tokenizer)
+    fmt::print(", {:.4f} bits per byte", bits_per_byte(evaluation, target_bytes(*tokens, *tokenizer)));
   fmt::print(" ({} tokens, model of step {})\n", format_count(evaluation.tokens),
              format_count(loaded.state.step));
 }

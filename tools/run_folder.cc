@@ -98,6 +98,12 @@ Tokenizer train_tokenizer(std::string_view text, int64_t vocab_size) {
   });
 }
 
+void check_new_folder(const std::string& path) {
+  std::error_code unseen;
+  check<ValueError>(!std::filesystem::exists(path, unseen) || std::filesystem::is_empty(path, unseen),
+                    "{} is there and not empty; name another folder", path);
+}
+
 void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);

@@ -64,6 +64,9 @@ RunData open_data(const RunFolder& run);
 /// Tokenizer::train, with a progress line.
 Tokenizer train_tokenizer(std::string_view text, int64_t vocab_size);
 
+/// Throws ValueError unless there is nothing at `path`, or an empty folder.
+void check_new_folder(const std::string& path);
+
 /// Makes a folder and those above it. Throws SystemError if the machine refuses.
 void make_folder(const std::string& path);
 

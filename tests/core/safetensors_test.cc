@@ -255,14 +255,19 @@ TEST(SafetensorsRefuses, EveryBrokenRuleByFileAndEntry) {
   }
 }
 
-TEST(SafetensorsRefuses, OtherDTypesAreATypeError) {
+TEST(SafetensorsRefuses, OtherDTypesAreATypeErrorForWhomeverAsks) {
   for (const std::string dtype : {"BOOL", "U8", "F8_E4M3", "f32", ""}) {
-    EXPECT_THAT(
-        [&] {
-          parse(file_of("{\"a\":{\"dtype\":\"" + dtype + "\",\"shape\":[8],\"data_offsets\":[0,8]}}", 8));
-        },
-        ThrowsMessage<TypeError>(
-            AllOf(HasSubstr("some.safetensors"), HasSubstr("\"a\""), HasSubstr("dtype " + dtype))));
+    const SafetensorsFile file =
+        parse(file_of("{\"a\":{\"dtype\":\"" + dtype +
+                          "\",\"shape\":[8],\"data_offsets\":[0,8]},"
+                          "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+                      12));
+    EXPECT_THAT(file.names(), ElementsAre("a", "b"));
+    EXPECT_TRUE(file.contains("a"));
+    EXPECT_EQ(file.tensor("b").numel(), 1);
+    EXPECT_THAT([&] { file.tensor("a"); },
+                ThrowsMessage<TypeError>(
+                    AllOf(HasSubstr("some.safetensors"), HasSubstr("\"a\""), HasSubstr("dtype " + dtype))));
   }
 }
 

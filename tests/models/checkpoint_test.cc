@@ -85,7 +85,8 @@ TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
   state.position = {.epoch = 99, .window = 100};
   state.training_tokens = 101;
   state.dropout = {.seed = ~uint64_t{1}, .next = 102};
-  save_checkpoint(path_, state, trainer_.model(), AdamWOptimizer(trainer_.model().parameters()));
+  const AdamWOptimizer optimizer(trainer_.model().parameters());
+  save_checkpoint(path_, state, trainer_.model(), &optimizer);
   const TrainState back = read_train_state(path_);
   EXPECT_EQ(back.config, state.config);
   EXPECT_EQ(back.step, state.step);
@@ -186,6 +187,16 @@ TEST_F(CheckpointTest, WithoutADtypeItIsF32AndWithoutAnArchitectureGPT2) {
   resumed.step();
   trainer_.step();
   EXPECT_EQ(numbers(resumed.model().parameters()), numbers(trainer_.model().parameters()));
+}
+
+// As `tapehead import` makes it.
+TEST_F(CheckpointTest, AModelAloneIsThereToBeginFromAndNotToGoOnWith) {
+  save_checkpoint(path_, read_train_state(path_), trainer_.model(), nullptr);
+  EXPECT_EQ(SafetensorsFile::open(path_).names().size(), trainer_.model().parameters().size());
+  EXPECT_EQ(numbers(load_model(path_).model->parameters()), numbers(trainer_.model().parameters()));
+  EXPECT_THAT([&] { Trainer::resume(path_, training()); },
+              ThrowsMessage<ValueError>(
+                  AllOf(HasSubstr(path_), HasSubstr("holds a model without an optimiser's state"))));
 }
 
 TEST_F(CheckpointTest, AMissingFileIsNamed) {
