@@ -21,7 +21,10 @@ struct Names {
   std::vector<std::string> buffers;  // ends of names that are no parameters
 };
 
-Names names_of(const ModelConfig&) {
+Names names_of(const ModelConfig& config) {
+  if (config.architecture == "llama") {
+    return {.body = "model.", .embedding = "model.embed_tokens.weight", .buffers = {".rotary_emb.inv_freq"}};
+  }
   return {.body = "transformer.",
           .embedding = "transformer.wte.weight",
           .buffers = {".attn.bias", ".attn.masked_bias"}};

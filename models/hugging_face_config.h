@@ -1,6 +1,7 @@
 // config.json of Hugging Face's transformers, and what of it a model of ours has.
 //
-// Source of names, defaults and meaning: the configuration classes of transformers, GPT2Config.
+// Source of names, defaults and meaning: the configuration classes of transformers, GPT2Config, LlamaConfig and
+// Qwen2Config.
 #pragma once
 
 #include <cstdint>

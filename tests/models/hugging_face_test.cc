@@ -3,13 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tapehead/core/file.h"
 #include "tapehead/core/sharded_safetensors.h"
-#include "tapehead/tests/models/gpt2_golden.h"
+#include "tapehead/tests/models/relative_error.h"
 
 namespace tapehead {
 namespace {
@@ -20,7 +21,7 @@ using ::testing::UnorderedElementsAreArray;
 
 // What transformers saved and computed (tests/reference/make_hugging_face_golden.py).
 std::string golden(const std::string& name) { return "tests/golden/hugging_face/" + name; }
-constexpr const char* kGolden[] = {"gpt2"};
+constexpr const char* kGolden[] = {"gpt2", "llama", "qwen2"};
 
 double logits_error(const LanguageModel& model, const std::string& name) {
   const SafetensorsFile expected = SafetensorsFile::open(golden(name) + "/expected.safetensors");
@@ -81,8 +82,11 @@ TEST_F(HuggingFaceTest, LogitsAreTransformers) {
 }
 
 TEST_F(HuggingFaceTest, AModelSavedWithoutItsHeadHasShorterNames) {
-  for (auto& [name, tensor] : tensors_) name = name.substr(std::string("transformer.").size());
-  EXPECT_LT(logits_error(*load(), "gpt2"), 1e-5);
+  for (const auto& [name, body] : {std::pair{"gpt2", "transformer."}, {"qwen2", "model."}}) {
+    take(name);
+    for (auto& [tensor_name, tensor] : tensors_) tensor_name = tensor_name.substr(std::strlen(body));
+    EXPECT_LT(logits_error(*load(), name), 1e-5) << name;
+  }
 }
 
 TEST_F(HuggingFaceTest, BuffersAndACopyOfTheTiedHeadAreSkipped) {
@@ -90,6 +94,10 @@ TEST_F(HuggingFaceTest, BuffersAndACopyOfTheTiedHeadAreSkipped) {
   tensors_.emplace_back("transformer.h.1.attn.masked_bias", Tensor::scalar(-1e4));
   tensors_.emplace_back("lm_head.weight", tensor("transformer.wte.weight").clone());
   EXPECT_LT(logits_error(*load(), "gpt2"), 1e-5);
+  take("qwen2");
+  tensors_.emplace_back("model.layers.0.self_attn.rotary_emb.inv_freq", Tensor::zeros({2}));
+  tensors_.emplace_back("lm_head.weight", tensor("model.embed_tokens.weight").clone());
+  EXPECT_LT(logits_error(*load(), "qwen2"), 1e-5);
 }
 
 TEST_F(HuggingFaceTest, WeightsOfEveryDTypeAreConverted) {
@@ -127,6 +135,56 @@ TEST_F(HuggingFaceTest, AbsentAndNullFieldsAreTransformersDefaults) {
                                                                            .norm_epsilon = 1e-5}));
 }
 
+TEST_F(HuggingFaceTest, AbsentFieldsOfLlamaAndQwen2AreTransformersDefaults) {
+  const std::string path = folder_ + "/config.json";
+  write_file_atomically(path, R"({"model_type": "llama"})");
+  ModelConfig expected;
+  expected.architecture = "llama";
+  expected.vocab_size = 32000;
+  expected.n_layer = expected.n_head = 32;
+  expected.n_embd = 4096;
+  expected.n_inner = 11008;
+  expected.n_positions = 2048;
+  expected.norm_epsilon = 1e-6;
+  expected.tied_head = false;
+  EXPECT_EQ(read_pretrained_config(path), expected);
+  write_file_atomically(path, R"({"model_type": "qwen2"})");
+  expected.vocab_size = 151936;
+  expected.n_kv_head = 32;
+  expected.n_inner = 22016;
+  expected.n_positions = 32768;
+  expected.attention_bias = true;
+  EXPECT_EQ(read_pretrained_config(path), expected);
+}
+
+// Version 4 wrote rope_theta and rope_scaling where version 5 has rope_parameters.
+TEST_F(HuggingFaceTest, RotaryPositionsOfBothVersionsAreRead) {
+  take("qwen2");
+  config_.erase("rope_parameters");
+  config_["rope_theta"] = 50000;
+  config_["rope_scaling"] = nullptr;
+  EXPECT_LT(logits_error(*load(), "qwen2"), 1e-5);
+
+  const json scaling = {{"rope_type", "llama3"},  {"factor", 8.0},
+                        {"low_freq_factor", 2.0}, {"high_freq_factor", 3.0},
+                        {"rope_theta", 400000.0}, {"original_max_position_embeddings", 16}};
+  config_["rope_scaling"] = scaling;
+  write();
+  const ModelConfig old_config = read_pretrained_config(folder_ + "/config.json");
+  EXPECT_EQ(old_config.rope_theta, 400000);
+  EXPECT_EQ(old_config.rope_scaling, (RopeScaling{.type = "llama3",
+                                                  .factor = 8,
+                                                  .low_freq_factor = 2,
+                                                  .high_freq_factor = 3,
+                                                  .original_max_position_embeddings = 16}));
+  config_.erase("rope_scaling");
+  config_["rope_parameters"] = scaling;
+  write();
+  EXPECT_EQ(read_pretrained_config(folder_ + "/config.json"), old_config);
+  write_file_atomically(folder_ + "/config.json", to_pretrained_config(old_config, DType::f32, {}));
+  EXPECT_EQ(read_pretrained_config(folder_ + "/config.json"), old_config);
+}
+
 TEST_F(HuggingFaceTest, FieldsThatChangeNothingAreRead) {
   config_["activation_function"] = "gelu_pytorch_tanh";
   config_["n_inner"] = 64;
@@ -143,7 +201,6 @@ TEST_F(HuggingFaceTest, RefusesFieldsThatMakeAnotherFunctionByNameAndValue) {
   const std::pair<json, std::vector<std::string>> cases[] = {
       {{{"activation_function", "relu"}}, {"activation_function is \"relu\"", "gelu_new"}},
       {{{"activation_function", "gelu"}}, {"activation_function is \"gelu\""}},
-      {{{"n_inner", 63}}, {"n_inner is 63", "64"}},
       {{{"scale_attn_weights", false}}, {"scale_attn_weights is false"}},
       {{{"scale_attn_by_inverse_layer_idx", true}}, {"scale_attn_by_inverse_layer_idx is true"}},
       {{{"add_cross_attention", true}}, {"add_cross_attention is true"}},
@@ -151,7 +208,8 @@ TEST_F(HuggingFaceTest, RefusesFieldsThatMakeAnotherFunctionByNameAndValue) {
       {{{"pruned_heads", {{"0", {1}}}}}, {"pruned_heads is {\"0\":[1]}"}},
       {{{"quantization_config", {{"bits", 4}}}}, {"quantization_config is {\"bits\":4}"}},
       // All at once.
-      {{{"n_inner", 1}, {"scale_attn_weights", false}}, {"n_inner is 1", "; scale_attn_weights is false"}},
+      {{{"activation_function", 1}, {"scale_attn_weights", false}},
+       {"activation_function is 1", "; scale_attn_weights is false"}},
       // Wrong kinds and values.
       {{{"n_layer", "2"}}, {"n_layer is \"2\"", "an integer"}},
       {{{"n_embd", 16.5}}, {"n_embd is 16.5", "an integer"}},
@@ -161,14 +219,42 @@ TEST_F(HuggingFaceTest, RefusesFieldsThatMakeAnotherFunctionByNameAndValue) {
       {{{"vocab_size", -1}}, {"vocab_size is -1"}},
       {{{"n_layer", 1'000'000'000}}, {"1000000000 layers", "28 tensors"}},
       // Architectures.
-      {{{"model_type", "gpt_neox"}}, {"model_type is \"gpt_neox\"", "gpt2"}},
-      {{{"model_type", nullptr}}, {"model_type is \"\""}},
+      {{{"model_type", "gpt_neox"}}, {"model_type is \"gpt_neox\"", "\"gpt2\", \"llama\" and \"qwen2\""}},
+      {{{"model_type", nullptr}}, {"model_type is null"}},
+      {{{"model_type", 2}}, {"model_type is 2"}},
   };
   for (const auto& [patch, says] : cases) {
     config_ = whole;
     config_.update(patch);
     expect_refusal(says);
     expect_refusal({folder_});
+  }
+}
+
+TEST_F(HuggingFaceTest, RefusesFieldsOfOtherLlamas) {
+  const std::pair<json, std::vector<std::string>> cases[] = {
+      {{{"hidden_act", "gelu"}}, {"hidden_act is \"gelu\"", "silu"}},
+      {{{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}},
+       {"rope_scaling.type is \"dynamic\"", "linear"}},
+      {{{"rope_parameters", {{"rope_type", "yarn"}}}}, {"rope_parameters.rope_type is \"yarn\""}},
+      {{{"rope_parameters", {{"partial_rotary_factor", 0.5}}}},
+       {"rope_parameters.partial_rotary_factor is 0.5"}},
+      {{{"partial_rotary_factor", 0.25}}, {"partial_rotary_factor is 0.25"}},
+      {{{"rope_parameters", {{"full_attention", {{"rope_theta", 1.0}}}}}},
+       {"rope_parameters is {\"full", "all layers"}},
+      {{{"rope_scaling", "linear"}}, {"rope_scaling is \"linear\"", "an object"}},
+      {{{"use_sliding_window", true}}, {"use_sliding_window is true"}},
+      {{{"layer_types", {"full_attention", "sliding_attention"}}}, {"layer_types is [", "sliding_attention"}},
+      {{{"head_dim", 5}}, {"width of a head is 5"}},
+      {{{"num_key_value_heads", 3}}, {"n_kv_head is 3 and n_head 4"}},
+      {{{"head_dim", 8}},
+       {"model.layers.0.self_attn.q_proj.weight has shape (16, 16), but by the config (32, 16)",
+        "; and 9 more"}},
+  };
+  for (const auto& [patch, says] : cases) {
+    take("qwen2");
+    config_.update(patch);
+    expect_refusal(says);
   }
 }
 
@@ -191,6 +277,12 @@ TEST_F(HuggingFaceTest, NamesEveryTensorThatDoesNotFitWithItsShapes) {
                   "transformer.h.0.ln_1.bias is of dtype i64",
                   "transformer.h.2.ln_1.bias is no part of the model",
                   "lm_head.weight differs from transformer.wte.weight"});
+}
+
+TEST_F(HuggingFaceTest, NamesTheHeadThatIsNotTied) {
+  take("llama");
+  std::erase_if(tensors_, [](const auto& t) { return t.first == "lm_head.weight"; });
+  expect_refusal({"lm_head.weight (272, 16) is missing"});
 }
 
 TEST_F(HuggingFaceTest, SaysHowManyTensorsElseDoNotFit) {
@@ -225,10 +317,10 @@ TEST_F(HuggingFaceTest, SavesWhatTransformersSaved) {
     }
     EXPECT_THAT(saved.names(), UnorderedElementsAreArray(names));
 
-    // Each field of ours has transformers' value, but for training's and those under names of two versions.
+    // Each field of ours has transformers' value, but for training's and those that version 5 has elsewhere.
     const json config = json::parse(read_file(folder_ + "/config.json"));
     for (const auto& [key, value] : config.items()) {
-      if (key.ends_with("pdrop")) continue;
+      if (key.ends_with("pdrop") || key.starts_with("rope_")) continue;
       EXPECT_EQ(value, config_.at(key == "torch_dtype" ? "dtype" : key)) << name << " " << key;
     }
     EXPECT_EQ(read_pretrained_config(folder_ + "/config.json"),
@@ -249,6 +341,16 @@ TEST_F(HuggingFaceTest, SavesNoNumberBeyondTheDType) {
   }
   EXPECT_EQ(SafetensorsFile::open(folder_ + "/model.safetensors").tensor("transformer.wte.weight").dtype(),
             DType::bf16);
+}
+
+TEST_F(HuggingFaceTest, WritesNoConfigThatTransformersWouldReadAsAnother) {
+  ModelConfig config = read_pretrained_config(golden("qwen2") + "/config.json");
+  config.mlp_bias = true;
+  EXPECT_THROW(to_pretrained_config(config, DType::f32, {}), ValueError);
+  config.attention_out_bias = true;
+  EXPECT_EQ(json::parse(to_pretrained_config(config, DType::f32, {})).at("model_type"), "llama");
+  config.attention_bias = false;
+  EXPECT_THROW(to_pretrained_config(config, DType::f32, {}), ValueError);
 }
 
 TEST_F(HuggingFaceTest, AModelWithoutATokenizerHasNoSpecialTokens) {
