@@ -40,7 +40,9 @@ void export_model(const ExportOptions& options) {
   SpecialTokenIds tokens;
   if (tokenizer) {
     tokenizer->save(options.folder);
-    tokens = {.beginning_of_text = tokenizer->end_of_text(), .end_of_text = tokenizer->end_of_text()};
+    // A tokenizer that begins no text lets one begin after the end of another.
+    tokens = {.beginning_of_text = tokenizer->beginning_of_text().value_or(tokenizer->end_of_text()),
+              .end_of_text = tokenizer->end_of_text()};
   }
   save_pretrained(options.folder, *loaded.model, dtype, tokens);
   fmt::print("exported the model of step {} to {}: {}, {} parameters in {}{}\n",
