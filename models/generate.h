@@ -7,23 +7,25 @@
 #include <vector>
 
 #include "tapehead/models/language_model.h"
+#include "tapehead/models/sampler.h"
 
 namespace tapehead {
 
 struct GenerateOptions {
-  int64_t max_tokens = 200;  ///< how many new tokens
-  double temperature = 0.8;  ///< divides the logits; 0: always the likeliest token
-  int64_t top_k = 40;        ///< only the k likeliest tokens are drawn from; 0: all
-  uint64_t seed = 0;
-  std::optional<int32_t> stop_token = {};  ///< ends the text, and is not part of it
-  /// Told each token as it comes; false ends the text after it.
-  std::function<bool(int32_t token)> on_token = {};
+  int64_t max_tokens = 200;  ///< how many new tokens in a sample
+  SamplerOptions sampler = {};
+  int64_t samples = 1;  ///< continuations of the prompt, computed together
+  uint64_t seed = 0;    ///< of sample 0; sample i has the numbers of seed + i, alone or among others
+  std::optional<int32_t> stop_token = {};  ///< ends a sample, and is not part of it
+  /// Told each token as it comes; false ends the sample after it.
+  std::function<bool(int64_t sample, int32_t token)> on_token = {};
 };
 
-/// The tokens that follow `prompt`, without it. Of a longer text the model sees the last n_positions tokens.
+/// The tokens that follow `prompt`, without it, by sample. The model sees the last n_positions tokens of the prompt and
+/// what follows them; whenever that outgrows n_positions, it goes on from the last half of them.
 /// Throws ValueError for an empty prompt, a token outside the vocabulary, or options out of range;
 /// RuntimeError if the model's logits are no numbers.
-std::vector<int32_t> generate(const LanguageModel& model, std::span<const int32_t> prompt,
-                              const GenerateOptions& options = {});
+std::vector<std::vector<int32_t>> generate(const LanguageModel& model, std::span<const int32_t> prompt,
+                                           const GenerateOptions& options = {});
 
 }  // namespace tapehead

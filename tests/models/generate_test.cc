@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "tapehead/core/view.h"
@@ -30,15 +32,24 @@ class GenerateTest : public testing::Test {
     }
   }
 
-  // The tokens by falling logit after `text`.
-  std::vector<int32_t> ranking(std::vector<int32_t> text) const {
-    if (text.size() > 5) text.erase(text.begin(), text.end() - 5);
+  // The first sample alone.
+  std::vector<int32_t> generated(const std::vector<int32_t>& prompt, const GenerateOptions& options) const {
+    return generate(model_, prompt, options).at(0);
+  }
+
+  std::vector<float> logits_after(const std::vector<int32_t>& text) const {
     const std::vector<int64_t> ids(text.begin(), text.end());
     const auto logits = model_.logits(Tensor::from<int64_t>({1, std::ssize(ids)}, ids)).to_vector<float>();
+    return {logits.end() - 13, logits.end()};
+  }
+
+  // The tokens by falling logit after `text`.
+  std::vector<int32_t> ranking(const std::vector<int32_t>& text) const {
+    const std::vector<float> logits = logits_after(text);
     std::vector<int32_t> order(13);
-    for (int32_t i = 0; i < 13; ++i) order[static_cast<size_t>(i)] = i;
-    const auto last = logits.end() - 13;
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return last[a] > last[b]; });
+    std::iota(order.begin(), order.end(), 0);
+    const auto logit = [&](int32_t token) { return logits[static_cast<size_t>(token)]; };
+    std::ranges::stable_sort(order, std::greater(), logit);
     return order;
   }
 
@@ -54,20 +65,21 @@ class GenerateDtypeTest : public GenerateTest, public testing::WithParamInterfac
 INSTANTIATE_TEST_SUITE_P(Dtypes, GenerateDtypeTest, testing::Values(DType::f32, DType::bf16),
                          [](const auto& dtype) { return std::string(name(dtype.param)); });
 
-// Twelve tokens from a context of five: the text outgrows what the model sees.
-TEST_P(GenerateDtypeTest, GreedyTakesTheLikeliestAfterTheLastTokensOfTheContext) {
-  const auto tokens = generate(model_, prompt_, {.max_tokens = 12, .temperature = 0});
+// Twelve tokens from a context of five: the text outgrows what the model sees, which goes on from three tokens.
+TEST_P(GenerateDtypeTest, GreedyTakesTheLikeliestAndGoesOnFromTheLastHalfOfAFullContext) {
+  const auto tokens = generated(prompt_, {.max_tokens = 12, .sampler = {.temperature = 0}});
   ASSERT_EQ(tokens.size(), 12u);
-  std::vector<int32_t> text = prompt_;
+  std::vector<int32_t> seen = prompt_;
   for (const int32_t token : tokens) {
-    EXPECT_EQ(token, ranking(text)[0]);
-    text.push_back(token);
+    if (seen.size() == 6) seen.erase(seen.begin(), seen.begin() + 3);
+    EXPECT_EQ(token, ranking(seen)[0]);
+    seen.push_back(token);
   }
 }
 
 TEST_F(GenerateTest, APromptLongerThanTheContextUsesItsLastTokens) {
   const std::vector<int32_t> longer = {9, 9, 2, 7, 3, 1, 4}, end = {2, 7, 3, 1, 4};
-  EXPECT_EQ(generate(model_, longer, {.max_tokens = 6}), generate(model_, end, {.max_tokens = 6}));
+  EXPECT_EQ(generated(longer, {.max_tokens = 6}), generated(end, {.max_tokens = 6}));
 }
 
 TEST_F(GenerateTest, DrawsAmongTheTopKAlone) {
@@ -75,11 +87,11 @@ TEST_F(GenerateTest, DrawsAmongTheTopKAlone) {
   std::set<int32_t> drawn;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     drawn.insert(
-        generate(model_, prompt_, {.max_tokens = 1, .temperature = 5, .top_k = 3, .seed = seed}).at(0));
+        generated(prompt_, {.max_tokens = 1, .sampler = {.temperature = 5, .top_k = 3}, .seed = seed}).at(0));
   }
   EXPECT_EQ(drawn, std::set<int32_t>(order.begin(), order.begin() + 3));
-  EXPECT_EQ(generate(model_, prompt_, {.max_tokens = 9, .top_k = 1}),
-            generate(model_, prompt_, {.max_tokens = 9, .temperature = 0}));
+  EXPECT_EQ(generated(prompt_, {.max_tokens = 9, .sampler = {.top_k = 1}}),
+            generated(prompt_, {.max_tokens = 9, .sampler = {.temperature = 0}}));
 }
 
 // With temperature 2 and all tokens, frequencies over many seeds are softmax(logits / 2).
@@ -91,9 +103,9 @@ TEST_P(GenerateDtypeTest, DrawsWithTheSoftmaxsProbabilities) {
   std::vector<double> count(13, 0);
   const int n = 3000;
   for (uint64_t seed = 0; seed < n; ++seed) {
-    count[static_cast<size_t>(
-        generate(model_, prompt_, {.max_tokens = 1, .temperature = 2, .top_k = 0, .seed = seed}).at(0))] +=
-        1.0 / n;
+    const GenerateOptions options = {
+        .max_tokens = 1, .sampler = {.temperature = 2, .top_k = 0}, .seed = seed};
+    count[static_cast<size_t>(generated(prompt_, options).at(0))] += 1.0 / n;
   }
   for (size_t i = 0; i < 13; ++i) {
     const double p = std::exp(logits[i] / 2) / total;
@@ -102,31 +114,62 @@ TEST_P(GenerateDtypeTest, DrawsWithTheSoftmaxsProbabilities) {
 }
 
 TEST_F(GenerateTest, TheSeedDecides) {
-  const GenerateOptions options{.max_tokens = 20, .temperature = 1, .seed = 4};
-  EXPECT_EQ(generate(model_, prompt_, options), generate(model_, prompt_, options));
-  EXPECT_NE(generate(model_, prompt_, options),
-            generate(model_, prompt_, {.max_tokens = 20, .temperature = 1, .seed = 5}));
+  GenerateOptions options = {.max_tokens = 20, .sampler = {.temperature = 1}, .seed = 4};
+  const auto first = generated(prompt_, options);
+  EXPECT_EQ(generated(prompt_, options), first);
+  options.seed = 5;
+  EXPECT_NE(generated(prompt_, options), first);
 }
 
-TEST_F(GenerateTest, EndsAtTheStopTokenOrWhenToldTo) {
-  const auto all = generate(model_, prompt_, {.max_tokens = 12, .temperature = 1});
-  std::vector<int32_t> until_stop;
-  for (const int32_t token : all) {
-    if (token == all[4]) break;
-    until_stop.push_back(token);
+TEST_F(GenerateTest, ASampleIsTheSameAloneAndAmongOthers) {
+  GenerateOptions options = {.max_tokens = 20, .sampler = {.temperature = 1}, .samples = 3, .seed = 4};
+  const auto samples = generate(model_, prompt_, options);
+  ASSERT_EQ(samples.size(), 3u);
+  options.samples = 1;
+  for (size_t i = 0; i < 3; ++i) {
+    options.seed = 4 + i;
+    EXPECT_EQ(samples[i], generated(prompt_, options)) << i;
   }
-  EXPECT_EQ(generate(model_, prompt_, {.max_tokens = 12, .temperature = 1, .stop_token = all[4]}),
-            until_stop);
+}
 
-  std::vector<int32_t> told;
-  const auto two =
-      generate(model_, prompt_, {.max_tokens = 12, .temperature = 1, .on_token = [&](int32_t token) {
-                                   told.push_back(token);
-                                   return told.size() < 2;
-                                 }});
-  EXPECT_EQ(two, (std::vector<int32_t>{all[0], all[1]}));
-  EXPECT_EQ(told, two);
-  EXPECT_THAT(generate(model_, prompt_, {.max_tokens = 0}), IsEmpty());
+// Prompt and generated tokens, those that left the context included.
+TEST_F(GenerateTest, ThePenaltyIsOnWhatTheWholeTextHolds) {
+  const auto tokens =
+      generated(prompt_, {.max_tokens = 12, .sampler = {.repetition_penalty = 1.5, .temperature = 0}});
+  std::vector<int32_t> seen = prompt_;
+  std::set<int32_t> held(prompt_.begin(), prompt_.end());
+  for (const int32_t token : tokens) {
+    if (seen.size() == 6) seen.erase(seen.begin(), seen.begin() + 3);
+    std::vector<float> logits = logits_after(seen);
+    for (const int32_t h : held) {
+      float& logit = logits[static_cast<size_t>(h)];
+      logit *= logit < 0 ? 1.5f : 1 / 1.5f;
+    }
+    EXPECT_EQ(token, std::ranges::max_element(logits) - logits.begin());
+    seen.push_back(token);
+    held.insert(token);
+  }
+}
+
+TEST_F(GenerateTest, EndsASampleAtTheStopTokenOrWhenToldTo) {
+  GenerateOptions options = {.max_tokens = 12, .sampler = {.temperature = 1}, .samples = 2};
+  const auto all = generate(model_, prompt_, options);
+  options.stop_token = all[0][4];
+  const auto until_stop = [&](const std::vector<int32_t>& tokens) {
+    return std::vector(tokens.begin(), std::ranges::find(tokens, all[0][4]));
+  };
+  EXPECT_EQ(generate(model_, prompt_, options), (std::vector{until_stop(all[0]), until_stop(all[1])}));
+
+  options.stop_token.reset();
+  std::vector<std::vector<int32_t>> told(2);
+  options.on_token = [&](int64_t sample, int32_t token) {
+    told[static_cast<size_t>(sample)].push_back(token);
+    return sample == 1 || told[0].size() < 2;
+  };
+  EXPECT_EQ(generate(model_, prompt_, options), told);
+  EXPECT_EQ(told[0], std::vector(all[0].begin(), all[0].begin() + 2));
+  EXPECT_EQ(told[1], all[1]);
+  EXPECT_THAT(generated(prompt_, {.max_tokens = 0}), IsEmpty());
 }
 
 TEST_F(GenerateTest, MistakesAreSaid) {
@@ -137,9 +180,8 @@ TEST_F(GenerateTest, MistakesAreSaid) {
   expect({13}, {}, "token 13");
   expect({-1}, {}, "token -1");
   expect({1}, {.max_tokens = -1}, "max_tokens is -1");
-  expect({1}, {.temperature = -0.5}, "temperature is -0.5");
-  expect({1}, {.temperature = std::numeric_limits<double>::quiet_NaN()}, "temperature is nan");
-  expect({1}, {.top_k = -2}, "top_k is -2");
+  expect({1}, {.samples = 0}, "samples is 0");
+  expect({1}, {.sampler = {.temperature = -0.5}}, "temperature is -0.5");
 }
 
 TEST_F(GenerateTest, AModelOfNaNsIsSaid) {
