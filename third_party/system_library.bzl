@@ -1,6 +1,6 @@
-"""A library that the system's package manager installed, as a Bazel target of the same name.
+"""What the system's package manager installed, as Bazel targets: a library of the same name, or a file.
 
-A missing header stops the build with one line that names the Debian package.
+A missing header or file stops the build with one line that names the Debian package.
 """
 
 _INCLUDE_DIRS = ["/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/local/include"]
@@ -53,5 +53,21 @@ system_library = repository_rule(
         "archives": attr.string_list(doc = "static archives, absolute paths"),
         "defines": attr.string_list(),
         "linkopts": attr.string_list(),
+    },
+)
+
+def _system_file_impl(ctx):
+    if not ctx.path(ctx.attr.path).exists:
+        fail("{} is missing: apt-get install {} (or run tools/setup)".format(ctx.attr.path, ctx.attr.debian_package))
+    name = ctx.attr.path.split("/")[-1]
+    ctx.symlink(ctx.attr.path, name)
+    ctx.file("BUILD", 'exports_files(["{}"])'.format(name))
+
+system_file = repository_rule(
+    implementation = _system_file_impl,
+    local = True,
+    attrs = {
+        "debian_package": attr.string(mandatory = True),
+        "path": attr.string(mandatory = True, doc = "absolute; its last part is the target's name"),
     },
 )

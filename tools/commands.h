@@ -16,6 +16,7 @@ void add_generate(CLI::App& program);
 void add_import(CLI::App& program);
 void add_export(CLI::App& program);
 void add_tokenize(CLI::App& program);
+void add_report(CLI::App& program);
 void add_head(CLI::App& program);
 void add_plan(CLI::App& program);
 void add_bench(CLI::App& program);

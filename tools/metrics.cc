@@ -22,11 +22,11 @@ namespace {
 using json = nlohmann::ordered_json;
 
 /// Calls take(line, object) for every line that is an object with a step.
-void for_each_line(const std::string& text,
+void for_each_line(std::string_view text,
                    const std::function<void(std::string_view line, int64_t step, const json& object)>& take) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    const std::string_view line = text.substr(begin, end - begin);
     const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (object.is_object() && object.contains("step") && object.at("step").is_number_integer()) {
       take(line, object.at("step").get<int64_t>(), object);
@@ -85,9 +85,16 @@ void MetricsLog::append(const std::string& line) {
   fail<SystemError>("cannot write to {}: {}", path_, reason);
 }
 
+void for_each_metrics_line(const std::string& path,
+                           const std::function<void(int64_t step, const json& line)>& take) {
+  const MappedFile file(path);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  for_each_line(text, [&](std::string_view, int64_t step, const json& object) { take(step, object); });
+}
+
 History read_history(const std::string& path) {
   History history;
-  for_each_line(read_file(path), [&](std::string_view, int64_t step, const json& object) {
+  for_each_metrics_line(path, [&](int64_t step, const json& object) {
     const auto x = static_cast<double>(step);
     if (object.contains("loss") && object.at("loss").is_number())
       history.training.push_back({x, object.at("loss")});

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,11 @@ class MetricsLog {
   std::string path_;
   int descriptor_;
 };
+
+/// Calls take(step, line) for every line of a history that is an object with a step; others, such as one that was cut
+/// short, are passed over. Errors are those of read_file.
+void for_each_metrics_line(const std::string& path,
+                           const std::function<void(int64_t step, const nlohmann::ordered_json& line)>& take);
 
 /// The points of a history, by step. Lines that are no such object are passed over.
 struct History {

@@ -6,6 +6,8 @@
 //   data.json                what these were made from; written last, so they are whole where it stands
 //   checkpoint.safetensors   the model and all that training goes on from (models/checkpoint.h)
 //   metrics.jsonl            a line of numbers for every step and every evaluation
+//   samples.jsonl            what the model wrote at evaluations, a line for each text
+//   memory.json              the memory of one step, by what it is for
 //   loss.svg                 the loss curve
 //   summary.json             how a finished run ended
 #pragma once
@@ -27,7 +29,10 @@ struct RunFolder {
   std::string held_out_tokens() const { return path + "/held_out.tokens"; }
   std::string data() const { return path + "/data.json"; }
   std::string checkpoint() const { return path + "/checkpoint.safetensors"; }
+  std::string checkpoint_state() const { return path + "/checkpoint.json"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
+  std::string samples() const { return path + "/samples.jsonl"; }
+  std::string memory() const { return path + "/memory.json"; }
   std::string loss_chart() const { return path + "/loss.svg"; }
   std::string summary() const { return path + "/summary.json"; }
 };

@@ -151,6 +151,34 @@ TEST_F(Program, GeneratesTheSameTextFromTheSameSeed) {
   EXPECT_NE(first.out, other.out);
 }
 
+TEST_F(Program, GeneratesSeveralTextsThatEndBeforeAStopString) {
+  ASSERT_EQ(run(train(kTiny)).status, 0);
+  write_file(folder_ / "prompts.txt", "line 1\n\nline 2");
+  const Args generate = {"generate", path("run"), "--prompts", path("prompts.txt"), "--tokens", "40"};
+  const Result texts = run(generate + Args{"--samples", "2"});
+  EXPECT_EQ(texts.status, 0) << texts.err;
+  for (const char* heading : {"--- prompt 1 ---\n--- sample 1 ---\nline 1",
+                              "--- prompt 2 ---\n--- sample 1 ---\nline 2", "--- sample 2 ---\nline 2"}) {
+    EXPECT_NE(texts.out.find(heading), std::string::npos) << texts.out;
+  }
+  const Result cut = run(generate + Args{"--stop", "e"});
+  EXPECT_EQ(cut.status, 0) << cut.err;
+  for (const std::string& head : Args{"--- prompt 1 ---\nline 1", "--- prompt 2 ---\nline 2"}) {
+    const size_t begin = cut.out.find(head);
+    ASSERT_NE(begin, std::string::npos) << cut.out;
+    const size_t end = std::min(cut.out.find("--- prompt 2", begin + head.size()), cut.out.size());
+    EXPECT_EQ(cut.out.substr(begin + head.size(), end - begin - head.size()).find('e'), std::string::npos)
+        << cut.out;
+  }
+  write_file(folder_ / "whole.txt", "line 1\nline 2");
+  EXPECT_TRUE(run({"generate", path("run"), "--prompt-file", path("whole.txt"), "--tokens", "5"})
+                  .out.starts_with("line 1\nline 2"));
+  expect_error(generate + Args{"--stop", ""}, 2, "ValueError", "--stop is empty");
+  expect_error(generate + Args{"--top-p", "2"}, 2, "ValueError", "top_p is 2");
+  write_file(folder_ / "prompts.txt", "\n");
+  expect_error(generate, 2, "ValueError", "holds no prompt");
+}
+
 TEST_F(Program, TokenizesAnyBytesAndBack) {
   ASSERT_EQ(
       run({"tokenize", "train", "--text", path("text.txt"), "--vocab-size", "270", "--out", path("tok")})
@@ -192,6 +220,7 @@ TEST_F(Program, ExplainsItself) {
   const std::vector<Args> commands = {{"train"},
                                       {"eval"},
                                       {"generate"},
+                                      {"report"},
                                       {"tokenize"},
                                       {"tokenize", "train"},
                                       {"tokenize", "encode"},
