@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tapehead/core/view.h"
+#include "tapehead/models/key_value_cache.h"
 
 namespace tapehead {
 
@@ -15,20 +16,34 @@ struct Sample {
   bool ended = false;  // it stays in the batch, and what it says is not listened to
 };
 
-// Where in texts of `size` tokens the model begins to read, having begun at `begin` before.
-int64_t window_begin(int64_t begin, int64_t size, int64_t n_positions) {
-  return size - begin > n_positions ? size - (n_positions + 1) / 2 : begin;
-}
+// Reads the samples' texts, in windows of at most n_positions tokens.
+class Reader {
+ public:
+  Reader(const LanguageModel& model, int64_t prompt_tokens, const GenerateOptions& options)
+      : model_(model), begin_(std::max<int64_t>(prompt_tokens - model.config().n_positions, 0)) {
+    if (options.use_cache) cache_.emplace(model, options.samples);
+  }
 
-// The logits (samples, C) of the tokens that follow.
-Tensor next_logits(const LanguageModel& model, std::span<const Sample> samples, int64_t begin) {
-  std::vector<int64_t> ids;
-  for (const Sample& s : samples) ids.insert(ids.end(), s.text.begin() + begin, s.text.end());
-  const int64_t rows = std::ssize(samples);
-  const Tensor hidden =
-      model.hidden(Tensor::from<int64_t>({rows, std::ssize(ids) / rows}, ids, model.device()));
-  return model.head(select(hidden, 1, -1));
-}
+  // The logits (samples, C) of the tokens that follow.
+  Tensor next_logits(std::span<const Sample> samples) {
+    const int64_t end = std::ssize(samples[0].text), n_positions = model_.config().n_positions;
+    if (end - begin_ > n_positions) {
+      begin_ = end - (n_positions + 1) / 2;
+      if (cache_) cache_->truncate(0);
+    }
+    const int64_t read = begin_ + (cache_ ? cache_->length() : 0), rows = std::ssize(samples);
+    std::vector<int64_t> ids;
+    for (const Sample& s : samples) ids.insert(ids.end(), s.text.begin() + read, s.text.end());
+    const Tensor hidden = model_.hidden(Tensor::from<int64_t>({rows, end - read}, ids, model_.device()),
+                                        {.cache = cache_ ? &*cache_ : nullptr});
+    return model_.head(select(hidden, 1, -1));
+  }
+
+ private:
+  const LanguageModel& model_;
+  int64_t begin_;  // of the window
+  std::optional<KeyValueCache> cache_;
+};
 
 void extend(Sample& sample, int64_t index, std::span<const double> logits, const GenerateOptions& options) {
   if (sample.ended) {
@@ -53,7 +68,7 @@ std::vector<std::vector<int32_t>> generate(const LanguageModel& model, std::span
                     options.max_tokens);
   check<ValueError>(options.samples >= 1, "[generate] samples is {}: it must be at least 1", options.samples);
   options.sampler.validate();
-  const int64_t vocab_size = model.config().vocab_size, n_positions = model.config().n_positions;
+  const int64_t vocab_size = model.config().vocab_size;
   for (const int32_t token : prompt) {
     check<ValueError>(token >= 0 && token < vocab_size,
                       "[generate] the prompt holds token {}: the model's are 0 to {}", token, vocab_size - 1);
@@ -65,11 +80,10 @@ std::vector<std::vector<int32_t>> generate(const LanguageModel& model, std::span
     samples.push_back({.text = {prompt.begin(), prompt.end()},
                        .numbers = {.seed = options.seed + static_cast<uint64_t>(i)}});
   }
-  int64_t begin = std::max<int64_t>(std::ssize(prompt) - n_positions, 0);
+  Reader reader(model, std::ssize(prompt), options);
   for (int64_t made = 0; made < options.max_tokens; ++made) {
     if (std::ranges::all_of(samples, &Sample::ended)) break;
-    begin = window_begin(begin, std::ssize(samples[0].text), n_positions);
-    const std::vector<double> logits = next_logits(model, samples, begin).to_vector<double>();
+    const std::vector<double> logits = reader.next_logits(samples).to_vector<double>();
     for (int64_t i = 0; i < options.samples; ++i) {
       const auto row =
           std::span(logits).subspan(static_cast<size_t>(i * vocab_size), static_cast<size_t>(vocab_size));

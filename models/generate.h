@@ -16,6 +16,9 @@ struct GenerateOptions {
   SamplerOptions sampler = {};
   int64_t samples = 1;  ///< continuations of the prompt, computed together
   uint64_t seed = 0;    ///< of sample 0; sample i has the numbers of seed + i, alone or among others
+  /// Keeps keys and values of what was read (KeyValueCache). Without it every token reads the context again: the same
+  /// tokens, but for the rounding of products of other shapes.
+  bool use_cache = true;
   std::optional<int32_t> stop_token = {};  ///< ends a sample, and is not part of it
   /// Told each token as it comes; false ends the sample after it.
   std::function<bool(int64_t sample, int32_t token)> on_token = {};

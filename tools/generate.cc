@@ -139,6 +139,8 @@ void add_generate(CLI::App& program) {
   generate->add_option("--min-p", sampler.min_p,
                        "then from those that have this part of the likeliest one's probability");
   generate->add_option("--seed", options.seed, "another seed, another text; sample i has that of seed + i");
+  generate->add_flag("!--no-cache", options.use_cache,
+                     "read the context again for every token: slower, the same text");
   add_threads_option(*generate);
   generate->footer(
       "The rules are Hugging Face's, in this order: penalty, temperature, top-k, top-p, min-p.\n\n"

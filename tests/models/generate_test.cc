@@ -121,6 +121,34 @@ TEST_F(GenerateTest, TheSeedDecides) {
   EXPECT_NE(generated(prompt_, options), first);
 }
 
+// Through three windows, and with texts that end at different times.
+TEST(Generate, GivesTheSameTokensWithAndWithoutACache) {
+  for (const char* architecture : {"gpt2", "llama"}) {
+    const auto model = make_model({.architecture = architecture,
+                                   .vocab_size = 40,
+                                   .n_layer = 2,
+                                   .n_head = 4,
+                                   .n_embd = 16,
+                                   .n_positions = 12});
+    Generator generator{.seed = 1};
+    for (const auto& [name, parameter] : model->parameters()) {
+      const NoGradGuard no_grad;
+      Tensor(parameter).copy_from(random_normal(parameter.shape(), 0, 0.4, generator));
+    }
+    for (const double temperature : {0.0, 1.0}) {
+      GenerateOptions options = {.max_tokens = 30,
+                                 .sampler = {.repetition_penalty = 1.2, .temperature = temperature},
+                                 .samples = 3,
+                                 .stop_token = 7};
+      const auto cached = generate(*model, std::vector<int32_t>{3, 1, 4, 1, 5}, options);
+      options.use_cache = false;
+      EXPECT_EQ(cached, generate(*model, std::vector<int32_t>{3, 1, 4, 1, 5}, options))
+          << architecture << " at temperature " << temperature;
+      EXPECT_GT(cached[0].size() + cached[1].size(), 20u);
+    }
+  }
+}
+
 TEST_F(GenerateTest, ASampleIsTheSameAloneAndAmongOthers) {
   GenerateOptions options = {.max_tokens = 20, .sampler = {.temperature = 1}, .samples = 3, .seed = 4};
   const auto samples = generate(model_, prompt_, options);
