@@ -1,9 +1,8 @@
 // A run's folder: what stands in it under which name, and the tokens that the run is made from.
 //
 //   tokenizer/               tokenizer.json, vocab.json and merges.txt
-//   train.tokens             the text as tokens (models/token_file.h) ...
-//   held_out.tokens          ... and what is kept from training, to measure on
-//   data.json                what these were made from; written last, so they are whole where it stands
+//   tokens/                  the sources as tokens (models/dataset_folder.h), unless they are kept elsewhere
+//   data.json                where the tokens are, and how sources are weighed
 //   checkpoint.safetensors   the model and all that training goes on from (models/checkpoint.h)
 //   metrics.jsonl            a line of numbers for every step and every evaluation
 //   samples.jsonl            what the model wrote at evaluations, a line for each text
@@ -15,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tapehead/models/dataset.h"
 #include "tapehead/models/tokenizer.h"
@@ -25,8 +25,7 @@ struct RunFolder {
   std::string path;
 
   std::string tokenizer() const { return path + "/tokenizer"; }
-  std::string training_tokens() const { return path + "/train.tokens"; }
-  std::string held_out_tokens() const { return path + "/held_out.tokens"; }
+  std::string tokens() const { return path + "/tokens"; }
   std::string data() const { return path + "/data.json"; }
   std::string checkpoint() const { return path + "/checkpoint.safetensors"; }
   std::string checkpoint_state() const { return path + "/checkpoint.json"; }
@@ -37,33 +36,41 @@ struct RunFolder {
   std::string summary() const { return path + "/summary.json"; }
 };
 
-/// Where a run's tokens come from: a text, or token files.
+/// Where a run's tokens come from: sources, or token files.
 struct DataOptions {
-  std::string text;             ///< a text file; or
-  std::string tokens;           ///< a token file to train on, and
-  std::string held_out_tokens;  ///< one to measure on, or empty
-  std::string tokenizer;        ///< folder of the one to use; empty: one is trained on the text
-  int64_t vocab_size = 8192;    ///< of a tokenizer that is trained
-  double held_out = 0.05;       ///< fraction of the text
-  int64_t split_seed = 0;       ///< chooses which blocks of lines are held out
+  std::vector<std::string> sources;  ///< PATH or PATH=WEIGHT, a file or a folder (models/documents.h); or
+  std::string text;                  ///< a single file; or
+  std::string tokens;                ///< a token file to train on, and
+  std::string held_out_tokens;       ///< one to measure on, or empty
+  std::string tokenizer;             ///< folder of the one to use; empty: one is trained on the sources
+  int64_t vocab_size = 8192;         ///< of a tokenizer that is trained
+  double held_out = 0.05;            ///< fraction of the documents, or of a single text
+  int64_t split_seed = 0;            ///< chooses what is held out
+  bool skip_bad_lines = false;       ///< of JSON
+  bool document_mask = false;        ///< attention stays within a document: for TrainConfig
+  std::string shards;                ///< folder for the tokens of sources; empty: the run's own
+  std::string shard_size = "256MiB";
+
+  /// Whether anything is named to train on.
+  bool any() const { return !sources.empty() || !text.empty() || !tokens.empty(); }
 };
 
 struct RunData {
-  std::string name;  ///< of the text, for people
+  std::string name;  ///< of the sources, for people
   Dataset training;
   std::optional<Dataset> held_out;
   std::optional<Tokenizer> tokenizer;  ///< absent: the tokens came without one
 };
 
-/// Trains the tokenizer and encodes the text, unless the folder holds the result already, and says on
-/// standard output which. Throws ValueError if the folder holds tokens that were made otherwise, and what
-/// reading and splitting a text, training a tokenizer and writing files throw.
-RunData prepare_data(const RunFolder& run, const DataOptions& options);
+/// Trains the tokenizer and encodes the sources, unless that is done already, and says on standard output
+/// which, and what was left out, passed over, or longer than `context`, so that it will be split. Throws what
+/// prepare_dataset throws; ValueError for a weight that is no positive number.
+RunData prepare_data(const RunFolder& run, const DataOptions& options, int64_t context);
 
-/// Throws ValueError unless the run's tokens were made from the text in this file.
-void check_text(const RunFolder& run, const std::string& text);
+/// Throws ValueError if sources are named that the run's tokens were not made from.
+void check_data(const RunFolder& run, const DataOptions& options);
 
-/// The tokens of a run that was prepared before. Throws ValueError if there are none.
+/// The tokens of a run that was prepared before. Throws ValueError if there are none, or others by now.
 RunData open_data(const RunFolder& run);
 
 /// Tokenizer::train, with a progress line.
@@ -75,7 +82,8 @@ void check_new_folder(const std::string& path);
 /// Makes a folder and those above it. Throws SystemError if the machine refuses.
 void make_folder(const std::string& path);
 
-/// Bytes of text that the targets in `data` stand for: all tokens but each stream's first, prompts and ends of text.
+/// Bytes of text that the targets in `data` stand for: all tokens but each stream's first, prompts and ends
+/// of text.
 int64_t target_bytes(const Dataset& data, const Tokenizer& tokenizer);
 
 }  // namespace tapehead

@@ -11,6 +11,7 @@
 #include "tapehead/core/file.h"
 #include "tapehead/models/checkpoint.h"
 #include "tapehead/tools/commands.h"
+#include "tapehead/tools/data_arguments.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/metrics.h"
 #include "tapehead/tools/progress_line.h"
@@ -35,30 +36,6 @@ struct TrainOptions {
 };
 
 // ---- Options
-
-void add_data_options(CLI::App& train, DataOptions& data) {
-  CLI::Option* text = train.add_option("--text", data.text, "text to train on: any file, UTF-8 if it can be");
-  CLI::Option* tokens =
-      train.add_option("--tokens", data.tokens, "or a file of `tapehead tokenize encode --out`");
-  CLI::Option* held_out_tokens = train.add_option("--held-out-tokens", data.held_out_tokens,
-                                                  "with --tokens: a second one, to measure on");
-  CLI::Option* tokenizer =
-      train.add_option("--tokenizer", data.tokenizer, "use the tokenizer in this folder");
-  CLI::Option* vocab_size =
-      train.add_option("--vocab-size", data.vocab_size, "of the tokenizer that is trained, 257 or more");
-  CLI::Option* held_out =
-      train.add_option("--held-out", data.held_out, "fraction of the text to measure on; 0: none");
-  CLI::Option* split_seed =
-      train.add_option("--split-seed", data.split_seed, "chooses the lines that are held out");
-  tokens->excludes(text)->excludes(vocab_size)->excludes(held_out)->excludes(split_seed);
-  held_out_tokens->needs(tokens);
-  vocab_size->excludes(tokenizer);
-  for (CLI::Option* option : {text, tokens, held_out_tokens}) option->type_name("FILE");
-  tokenizer->type_name("FOLDER");
-  for (CLI::Option* option : {text, tokens, held_out_tokens, tokenizer, vocab_size, held_out, split_seed}) {
-    option->group("Data");
-  }
-}
 
 void add_model_options(CLI::App& train, ModelConfig& model) {
   for (CLI::Option* option : {
@@ -220,8 +197,8 @@ int64_t held_out_bytes(const RunData& data) {
 void start(TrainOptions& options, const std::string& program) {
   const RunFolder run = {options.out};
   TrainConfig& config = options.config;
-  check<ValueError>(!options.data.text.empty() || !options.data.tokens.empty(),
-                    "[train] there is nothing to train on; name a text with --text FILE");
+  check<ValueError>(options.data.any(),
+                    "[train] there is nothing to train on; name a file or a folder with --data PATH");
   check<ValueError>(
       !std::filesystem::exists(run.checkpoint()),
       "[train] {} holds a run already; go on with --resume {}, or name another folder with --out", run.path,
@@ -234,8 +211,9 @@ void start(TrainOptions& options, const std::string& program) {
   config.dtype = parse_dtype(options.dtype);
   config.model.vocab_size = options.data.vocab_size;
   config.validate();
+  config.document_mask = options.data.document_mask;
 
-  RunData data = prepare_data(run, options.data);
+  RunData data = prepare_data(run, options.data, config.model.n_positions);
   config.model.vocab_size = data.training.vocab_size();
   config.tokenizer = data.tokenizer ? "tokenizer" : "";
   const int64_t bytes = held_out_bytes(data);
@@ -247,7 +225,7 @@ void resume(const TrainOptions& options, std::optional<int64_t> steps, const std
   const RunFolder run = {options.resume};
   check<ValueError>(std::filesystem::exists(run.checkpoint()), "[train] {} holds no checkpoint to go on from",
                     run.path);
-  if (!options.data.text.empty()) check_text(run, options.data.text);
+  check_data(run, options.data);
   const TrainState state = read_train_state(run.checkpoint());
   if (state.step >= steps.value_or(state.config.steps) && std::filesystem::exists(run.summary())) {
     const json summary = json::parse(read_file(run.summary()), nullptr, /*allow_exceptions=*/false);
@@ -277,12 +255,13 @@ void add_train(CLI::App& program) {
   add_model_options(*train, options->config.model);
   add_training_options(*train, *options);
   add_head_options(*train, options->config.head);
-  // What describes a new run; a text is allowed, to make sure that it is the run's.
+  // What describes a new run; sources are allowed, to make sure that they are the run's.
   CLI::Option* resume_option =
       train->add_option("--resume", options->resume, "go on with the run in this folder")
           ->type_name("FOLDER");
   for (CLI::Option* option : train->get_options()) {
-    if (option != resume_option && option != train->get_help_ptr() && option->get_name() != "--text") {
+    if (option != resume_option && option != train->get_help_ptr() && option->get_name() != "--text" &&
+        option->get_name() != "--data") {
       resume_option->excludes(option);
     }
   }
@@ -293,7 +272,8 @@ void add_train(CLI::App& program) {
   add_threads_option(*train);
   train->footer(
       "Example:\n"
-      "  tapehead train --text book.txt --out runs/book --n-layer 2 --n-embd 128 --steps 500\n"
+      "  tapehead train --data book.txt --out runs/book --n-layer 2 --n-embd 128 --steps 500\n"
+      "  tapehead train --data book.txt=2 --data notes/=1 --out runs/both --document-mask\n"
       "  tapehead train --resume runs/book --steps 1000");
   train->callback([=, &program] {
     if (options->resume.empty()) {

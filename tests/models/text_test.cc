@@ -11,6 +11,8 @@
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
+#include "tapehead/core/random.h"
+#include "tapehead/models/pretokenizer.h"
 
 namespace tapehead {
 namespace {
@@ -26,6 +28,20 @@ std::string numbered_lines(int count) {
     text += std::to_string(i) + std::string(static_cast<size_t>(i % 7), '.') + "\n";
   }
   return text;
+}
+
+// Both sides of a split, each as one text.
+struct Sides {
+  std::string training, held_out;
+};
+
+Sides split(const std::string& text, double fraction = 0.05, uint64_t seed = 0) {
+  Sides sides;
+  for (const TextBlock& block : split_held_out(text, fraction, seed)) {
+    (block.held_out ? sides.held_out : sides.training) +=
+        text.substr(static_cast<size_t>(block.begin), static_cast<size_t>(block.end - block.begin));
+  }
+  return sides;
 }
 
 std::vector<int> line_numbers(const std::string& text) {
@@ -56,27 +72,27 @@ TEST(ReadText, AMissingFileIsAnErrorThatNamesIt) {
 
 TEST(SplitHeldOut, EveryLineIsOnOneSideInTheOrderOfTheText) {
   const std::string text = numbered_lines(20000);
-  const TextSplit split = split_held_out(text, 0.05, 1);
-  const std::vector<int> training = line_numbers(split.training);
-  const std::vector<int> held_out = line_numbers(split.held_out);
+  const Sides sides = split(text, 0.05, 1);
+  const std::vector<int> training = line_numbers(sides.training);
+  const std::vector<int> held_out = line_numbers(sides.held_out);
   std::vector<int> all;
   std::merge(training.begin(), training.end(), held_out.begin(), held_out.end(), std::back_inserter(all));
   EXPECT_EQ(all, line_numbers(text));
-  EXPECT_EQ(split.training.size() + split.held_out.size(), text.size());
+  EXPECT_EQ(sides.training.size() + sides.held_out.size(), text.size());
 }
 
 TEST(SplitHeldOut, HoldsOutTheFractionAndAtMostOneBlockMore) {
   const std::string text = numbered_lines(20000);
   for (const double fraction : {0.001, 0.05, 0.5}) {
-    const TextSplit split = split_held_out(text, fraction, 3);
+    const Sides sides = split(text, fraction, 3);
     const double wanted = fraction * static_cast<double>(text.size());
-    EXPECT_GE(static_cast<double>(split.held_out.size()), wanted);
-    EXPECT_LT(static_cast<double>(split.held_out.size()), wanted + 50 * 12);
+    EXPECT_GE(static_cast<double>(sides.held_out.size()), wanted);
+    EXPECT_LT(static_cast<double>(sides.held_out.size()), wanted + 50 * 12);
   }
 }
 
 TEST(SplitHeldOut, BlocksAreFiftyConsecutiveLines) {
-  const std::vector<int> held_out = line_numbers(split_held_out(numbered_lines(20000), 0.05, 1).held_out);
+  const std::vector<int> held_out = line_numbers(split(numbered_lines(20000), 0.05, 1).held_out);
   ASSERT_EQ(held_out.size() % 50, 0);
   for (size_t i = 0; i < held_out.size(); ++i) {
     EXPECT_EQ(held_out[i], held_out[i - i % 50] + static_cast<int>(i % 50));
@@ -86,20 +102,20 @@ TEST(SplitHeldOut, BlocksAreFiftyConsecutiveLines) {
 
 TEST(SplitHeldOut, TheDrawIsTheSameOnEveryMachine) {
   // Drawn once and written down here.
-  const std::vector<int> held_out = line_numbers(split_held_out(numbered_lines(200), 0.05, 1).held_out);
+  const std::vector<int> held_out = line_numbers(split(numbered_lines(200), 0.05, 1).held_out);
   EXPECT_THAT(held_out, testing::ElementsAre(32, 55, 68, 70, 84, 122, 132, 137, 165, 172));
 }
 
 TEST(SplitHeldOut, AnotherSeedDrawsOtherBlocks) {
   const std::string text = numbered_lines(20000);
-  EXPECT_NE(split_held_out(text, 0.05, 1).held_out, split_held_out(text, 0.05, 2).held_out);
-  EXPECT_EQ(split_held_out(text, 0.05, 2).held_out, split_held_out(text, 0.05, 2).held_out);
+  EXPECT_NE(split(text, 0.05, 1).held_out, split(text, 0.05, 2).held_out);
+  EXPECT_EQ(split(text, 0.05, 2).held_out, split(text, 0.05, 2).held_out);
 }
 
 TEST(SplitHeldOut, AShortTextStillTrains) {
-  const TextSplit split = split_held_out("one\ntwo\nthree");
-  EXPECT_FALSE(split.training.empty());
-  EXPECT_FALSE(split.held_out.empty());
+  const Sides sides = split("one\ntwo\nthree");
+  EXPECT_FALSE(sides.training.empty());
+  EXPECT_FALSE(sides.held_out.empty());
 }
 
 TEST(SplitHeldOut, ATextThatLeavesNothingToTrainOnIsAnError) {
@@ -113,6 +129,63 @@ TEST(SplitHeldOut, AFractionThatIsNoneIsAnError) {
     EXPECT_THAT([&] { split_held_out("a\nb\n", fraction); },
                 ThrowsMessage<ValueError>(HasSubstr("fraction")));
   }
+}
+
+TEST(SplitHeldOut, TellsHowFarItIsTwice) {
+  const std::string text(5 << 20, '\n');
+  std::vector<int64_t> told;
+  split_held_out(text, 0.05, 0, [&](int64_t end) { told.push_back(end); });
+  EXPECT_THAT(told, testing::ElementsAre(4 << 20, 5 << 20,
+                                         testing::AllOf(testing::Ge(4 << 20), testing::Le((4 << 20) + 50))));
+}
+
+// ---- Cutting
+
+std::vector<std::string> pieces(std::string_view text, SplittingRule rule) {
+  std::vector<std::string> list;
+  for_each_piece(text, rule, [&](std::string_view piece) { list.emplace_back(piece); });
+  return list;
+}
+
+// A cut between two white spaces would give other tokens, and so would one before white space of three bytes that
+// has not arrived in full.
+TEST(LastSafeCut, LeavesThePiecesAsTheyAreWhateverFollows) {
+  const std::vector<std::string> words = {
+      "a",      "B",      "'s",     "'",  "7",      "12",     "\u00e9", "\u0436",   "\u4e2d",
+      "\u3002", ".",      "!?",     " ",  " ",      "  ",     "\n",     "\n",       "\r\n",
+      "\t",     "\u00a0", "_",      "\v", "\u3000", "\u2028", "\u2003", "\u0301",   "\u200b",
+      "\u205f", "\u1680", "\u0085", "<",  "\xff",   "\xc2",   "\1",     "\xe2\x80", "\U0001f600"};
+  constexpr SplittingRule kRules[] = {SplittingRule::gpt2, SplittingRule::smollm, SplittingRule::llama3,
+                                      SplittingRule::qwen2};
+  Generator random{.seed = 4};
+  int cuts = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::string text;
+    for (uint64_t n = 1 + random.below(12); n > 0; --n) text += words[random.below(words.size())];
+    const SplittingRule rule = kRules[i % 4];
+    const std::vector<std::string> whole = pieces(text, rule);
+    for (size_t size = 0; size <= text.size(); ++size) {
+      const auto cut = static_cast<size_t>(last_safe_cut(text.substr(0, size)));
+      ASSERT_TRUE(cut == 0 || cut < size);
+      std::vector<std::string> parts = pieces(text.substr(0, cut), rule);
+      for (const std::string& piece : pieces(text.substr(cut), rule)) parts.push_back(piece);
+      ASSERT_EQ(parts, whole) << testing::PrintToString(text) << " cut at " << cut << ", rule " << i % 4;
+      cuts += cut > 0;
+    }
+  }
+  EXPECT_GT(cuts, 3000);
+}
+
+TEST(LastSafeCut, IsTheLastBehindAPlace) {
+  EXPECT_EQ(last_safe_cut("one two three"), 7);
+  EXPECT_EQ(last_safe_cut("one two three", 6), 7);
+  EXPECT_EQ(last_safe_cut("one two three", 7), 0);
+  EXPECT_EQ(last_safe_cut("one two "), 3);  // what follows is not known
+  EXPECT_EQ(last_safe_cut("one\ntwo\n"), 4);
+  EXPECT_EQ(last_safe_cut("one  two\n\nthree \n four"), 0);
+  EXPECT_EQ(last_safe_cut("\u4e2d\u3002\n\u6587"), 7);
+  for (const char* text : {"", "a", " ", " a", "a ", "\n", "\na", "a\n"})
+    EXPECT_EQ(last_safe_cut(text), 0) << text;
 }
 
 }  // namespace

@@ -1,0 +1,406 @@
+// Files and folders as documents, documents as tokens, and when tokens are made again.
+#include "tapehead/models/dataset_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <omp.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tapehead/core/error.h"
+#include "tapehead/core/file.h"
+#include "tapehead/models/text.h"
+
+namespace tapehead {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
+
+class SourcesTest : public testing::Test {
+ protected:
+  SourcesTest() {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  std::string write(const std::string& name, const std::string& bytes) const {
+    fs::create_directories((folder_ / name).parent_path());
+    std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name);
+  }
+
+  // Lines of words, numbered.
+  static std::string lines(int count, int first = 0) {
+    std::string text;
+    for (int i = first; i < first + count; ++i)
+      text += fmt::format("line {} tells of {} apples\n", i, i * i % 37) + (i % 7 == 0 ? "\n" : "");
+    return text;
+  }
+
+  static std::string json_lines(int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i)
+      text += fmt::format("{{\"text\": \"document {} of {}\"}}\n", i, i * i % 31);
+    return text;
+  }
+
+  const fs::path folder_ =
+      fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+};
+
+// ---- Documents
+
+struct ReadDocument {
+  std::string prompt, text;
+  bool held_out;
+};
+
+std::vector<ReadDocument> read_all(const std::string& path, const ReadDocumentsOptions& options,
+                                   DocumentCounts* counts = nullptr) {
+  std::vector<ReadDocument> documents;
+  bool fresh = true;
+  int64_t bytes = 0;
+  const SourceFiles source = find_files(path);
+  const DocumentCounts counted = read_documents(
+      source, options,
+      [&](const DocumentPart& part) {
+        if (fresh) documents.push_back({"", "", part.held_out});
+        (part.prompt ? documents.back().prompt : documents.back().text) += part.text;
+        EXPECT_EQ(documents.back().held_out, part.held_out);
+        fresh = part.ends;
+      },
+      [&](int64_t read) { bytes += read; });
+  EXPECT_TRUE(fresh);
+  EXPECT_EQ(bytes, source.bytes);
+  if (counts) *counts = counted;
+  return documents;
+}
+
+std::vector<std::string> texts(const std::vector<ReadDocument>& documents) {
+  std::vector<std::string> list;
+  for (const ReadDocument& document : documents) list.push_back(document.text);
+  return list;
+}
+
+TEST_F(SourcesTest, AFolderIsItsFilesInTheirOrderAndLeavesOutWhatIsNoText) {
+  const std::string large = std::string(3 << 20, 'x') + "end";
+  write("notes/b.txt", large);
+  write("notes/a/z.md", "first");
+  write("notes/c.jsonl", "{\"text\": \"third\"}\n\n  \r\n{\"text\": \"fourth\", \"id\": 4}");
+  write("notes/empty.txt", "");
+  write("notes/picture.png", std::string("\x89PNG\0\0", 6));
+  write("notes/.git/config", "hidden");
+  write("notes/.secret", "hidden");
+  EXPECT_THAT(texts(read_all(path("notes"), {.held_out = 0})),
+              ElementsAre("first", large, "third", "fourth"));
+  EXPECT_THAT(find_files(path("notes")).left_out,
+              ElementsAre(path("notes/empty.txt"), path("notes/picture.png")));
+  write("none/empty.txt", "");
+  EXPECT_THAT([&] { find_files(path("none")); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr("none holds no text"), HasSubstr("1 files"))));
+  EXPECT_THAT([&] { find_files(path("none/empty.txt")); }, ThrowsMessage<ValueError>(HasSubstr("is empty")));
+  EXPECT_THAT([&] { find_files(path("missing")); }, ThrowsMessage<ValueError>(HasSubstr("missing")));
+  EXPECT_THAT([&] { find_files("/dev/null"); }, ThrowsMessage<ValueError>(HasSubstr("no file or folder")));
+}
+
+TEST_F(SourcesTest, ALineOfJsonIsATextOrAPromptAndItsCompletion) {
+  write("a.ndjson",
+        "{\"prompt\": \"1+1=\", \"completion\": \"2\"}\n"
+        "{\"completion\": \"\\u00e9\\n\", \"prompt\": \"\"}\n"
+        "{\"text\": \"plain\"}\n"
+        "{\"text\": \"\"}\n"
+        "{\"prompt\": \"to nothing\", \"completion\": \"\"}");
+  DocumentCounts counts;
+  const std::vector<ReadDocument> documents = read_all(path("a.ndjson"), {.held_out = 0}, &counts);
+  EXPECT_THAT(texts(documents), ElementsAre("2", "\u00e9\n", "plain"));
+  EXPECT_EQ(documents[0].prompt, "1+1=");
+  EXPECT_EQ(documents[1].prompt, "");
+  EXPECT_EQ(counts.documents, 3);
+  EXPECT_EQ(counts.empty, 2);
+}
+
+TEST_F(SourcesTest, ABadLineIsNamedOrCounted) {
+  const std::map<std::string, std::string> bad = {
+      {"{\"text\": \"cut of", "parse error"},
+      {"{\"text\": \"\xff\"}", "UTF-8"},
+      {"{\"text\": 7}", "its \"text\" is no string"},
+      {"[1, 2]", "it is no JSON object"},
+      {"7 8", "parse error"},
+      {"{}", "it has neither \"text\" nor"},
+      {"{\"prompt\": \"p\"}", "it has no \"completion\""},
+      {"{\"completion\": \"c\"}", "it has no \"prompt\""},
+      {"{\"prompt\": \"p\", \"completion\": null}", "its \"completion\" is no string"},
+      {"{\"prompt\": \"p\", \"completion\": \"c\", \"text\": \"t\"}", "beside"},
+  };
+  for (const auto& [line, reason] : bad) {
+    write("bad.jsonl", "{\"text\": \"good\"}\n\n" + line + "\n{\"text\": \"better\"}\n" + line + "\n");
+    EXPECT_THAT([&] { read_all(path("bad.jsonl"), {}); },
+                ThrowsMessage<ValueError>(AllOf(HasSubstr(path("bad.jsonl") + ":3 cannot be read: "),
+                                                HasSubstr(reason), HasSubstr("--skip-bad-lines"))));
+    DocumentCounts counts;
+    EXPECT_THAT(texts(read_all(path("bad.jsonl"), {.held_out = 0, .skip_bad_lines = true}, &counts)),
+                ElementsAre("good", "better"));
+    EXPECT_EQ(counts.bad_lines, 2);
+    EXPECT_THAT(counts.first_bad_line, AllOf(HasSubstr("bad.jsonl:3: "), HasSubstr(reason)));
+  }
+  write("bad.jsonl", "{}\n{\"text\": \"\"}\n");
+  EXPECT_THAT([&] { read_all(path("bad.jsonl"), {.skip_bad_lines = true}); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr("no document"), HasSubstr("1 are empty"),
+                                              HasSubstr("1 lines cannot be read, the first"))));
+}
+
+TEST_F(SourcesTest, DocumentsAreHeldOutByTheirNumberAndBySeed) {
+  write("a.jsonl", json_lines(200));
+  const auto held_out = [&](double fraction, uint64_t seed) {
+    std::vector<std::string> list;
+    for (const ReadDocument& document : read_all(path("a.jsonl"), {.held_out = fraction, .split_seed = seed}))
+      if (document.held_out) list.push_back(document.text);
+    return list;
+  };
+  EXPECT_EQ(held_out(0.05, 1).size(), 10);
+  EXPECT_EQ(held_out(0.05, 1), held_out(0.05, 1));
+  EXPECT_NE(held_out(0.05, 1), held_out(0.05, 2));
+  EXPECT_THAT(held_out(0, 1), IsEmpty());
+  EXPECT_EQ(held_out(1e-9, 1).size(), 1);
+  EXPECT_EQ(held_out(0.999, 1).size(), 199);
+  EXPECT_THROW(held_out(1, 1), ValueError);
+  EXPECT_THROW(held_out(-0.1, 1), ValueError);
+  // Drawn once and written down here.
+  write("a.jsonl", json_lines(20));
+  EXPECT_THAT(held_out(0.15, 3), ElementsAre("document 1 of 1", "document 13 of 14", "document 19 of 20"));
+}
+
+// ---- Tokens
+
+class DatasetFolderTest : public SourcesTest {
+ protected:
+  DatasetFolder prepare(const DatasetRecipe& recipe, std::vector<double> weights = {}) {
+    notes_.clear();
+    return prepare_dataset(path("tokens"), recipe, std::move(weights),
+                           {.on_note = [&](const std::string& line) { notes_ += line + "\n"; }});
+  }
+
+  static std::vector<int64_t> all_tokens(const TokenStream& stream) {
+    std::vector<int64_t> tokens(static_cast<size_t>(stream.size()));
+    stream.copy(0, stream.size(), tokens.data());
+    return tokens;
+  }
+
+  static std::vector<int64_t> encode(const Tokenizer& tokenizer, const std::string& text) {
+    const std::vector<int32_t> ids = tokenizer.encode(text);
+    return {ids.begin(), ids.end()};
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> list;
+    for (const auto& entry : fs::directory_iterator(path("tokens"))) list.push_back(entry.path().filename());
+    std::ranges::sort(list);
+    return list;
+  }
+
+  std::string notes_;
+};
+
+// Text without a place to be cut at, and longer than all that is encoded at once; on any number of threads.
+TEST_F(DatasetFolderTest, ATextHasTheTokensOfTheWholeTextHoweverItIsCut) {
+  std::string text = lines(30'000) + std::string(1 << 20, 'z') + "\n\n";
+  for (int i = 0; i < 40'000; ++i) text += fmt::format("\u4e2d\u6587{}\u3002\n\n", i % 100);
+  text += lines(100'000);
+  ASSERT_GT(text.size(), 4 << 20);
+  write("book.txt", text);
+  write("small.txt", lines(2000));
+  const Tokenizer tokenizer = Tokenizer::train(lines(2000), 400);
+  tokenizer.save(path("tokenizer"));
+  const int before = omp_get_max_threads();
+  for (const int threads : {1, 3}) {
+    omp_set_num_threads(threads);
+    fs::remove_all(path("tokens"));
+    const DatasetFolder made = prepare({.sources = {path("book.txt")},
+                                        .tokenizer = path("tokenizer"),
+                                        .documents = {.held_out = 0.3, .split_seed = 5},
+                                        .shard_bytes = 400'000});
+    std::string training, held_out;
+    for (const TextBlock& block : split_held_out(text, 0.3, 5)) {
+      (block.held_out ? held_out : training) +=
+          text.substr(static_cast<size_t>(block.begin), static_cast<size_t>(block.end - block.begin));
+    }
+    EXPECT_TRUE(all_tokens(made.training.streams()[0]) == encode(tokenizer, training)) << threads;
+    EXPECT_TRUE(all_tokens(made.held_out->streams()[0]) == encode(tokenizer, held_out)) << threads;
+    EXPECT_EQ(made.training.streams()[0].documents(), nullptr);
+  }
+  omp_set_num_threads(before);
+  EXPECT_TRUE(fs::exists(path("tokens/training-0-00005.tokens")));
+  EXPECT_EQ(fs::file_size(path("tokens/training-0-00005.tokens")), 32 + 400'000);
+}
+
+TEST_F(DatasetFolderTest, DocumentsEndWithTheEndOfTextAndPromptsAreMarked) {
+  write("a.jsonl", "{\"prompt\": \"one two\", \"completion\": \" three\"}\n{\"text\": \"four\"}\n");
+  Tokenizer::train(lines(100), 300).save(path("tokenizer"));
+  const DatasetFolder made =
+      prepare({.sources = {path("a.jsonl")}, .tokenizer = path("tokenizer"), .documents = {.held_out = 0}});
+  const auto ids = [&](const char* text) { return encode(made.tokenizer, text); };
+  std::vector<int64_t> expected = ids("one two");
+  const auto prompt = std::ssize(expected);
+  for (const char* text : {" three", "four"}) {
+    for (const int64_t id : ids(text)) expected.push_back(id);
+    expected.push_back(made.tokenizer.end_of_text());
+  }
+  const TokenStream& stream = made.training.streams()[0];
+  EXPECT_EQ(all_tokens(stream), expected);
+  const DocumentTable& table = *stream.documents();
+  ASSERT_EQ(table.size(), 2);
+  EXPECT_EQ(table[0].first_target, prompt);
+  EXPECT_EQ(table[1].begin, table[0].end);
+  EXPECT_FALSE(table[1].has_prompt());
+  EXPECT_FALSE(made.held_out.has_value());
+}
+
+TEST_F(DatasetFolderTest, TokensAreKeptUntilSomethingChanges) {
+  const std::string book = write("book.txt", lines(500)), notes = path("notes");
+  write("notes/a.txt", "one note");
+  write("notes/b.txt", "another note");
+  DatasetRecipe recipe = {.sources = {book, notes}, .vocab_size = 300};
+  EXPECT_FALSE(prepare(recipe).reused);
+  EXPECT_EQ(notes_, "");
+  EXPECT_TRUE(prepare(recipe, {2, 1}).reused);  // weights are no part of the tokens
+  fs::create_directories(folder_ / "elsewhere");
+  fs::copy(folder_ / "notes", folder_ / "elsewhere/notes", fs::copy_options::recursive);
+  recipe.sources[1] = path("elsewhere/notes/");  // nor is the place
+  EXPECT_TRUE(prepare(recipe).reused);
+  EXPECT_EQ(notes_, "");
+
+  const auto expect_again = [&](const std::string& reason) {
+    EXPECT_FALSE(prepare(recipe).reused);
+    EXPECT_THAT(notes_, AllOf(HasSubstr("data: tokens are made again: "), HasSubstr(reason)));
+    EXPECT_EQ(std::ranges::count(notes_, '\n'), 1) << notes_;
+    EXPECT_TRUE(prepare(recipe).reused) << notes_;
+  };
+  write("elsewhere/notes/b.txt", "another n0te");
+  expect_again("notes has changed");
+  fs::rename(path("elsewhere/notes/b.txt"), path("elsewhere/notes/c.txt"));
+  expect_again("notes has changed");
+  recipe.sources = {path("elsewhere/notes"), book};
+  expect_again("notes stands in the place of book.txt");
+  recipe.sources = {path("elsewhere/notes")};
+  expect_again("there are 1 sources, and were 2");
+  recipe.documents.split_seed = 7;
+  expect_again("split_seed is 7, and was 0");
+  recipe.vocab_size = 310;
+  expect_again("for 310 tokens");
+  Tokenizer::train(lines(100), 300).save(path("tokenizer"));
+  recipe.tokenizer = path("tokenizer");
+  expect_again("tokenizer is ");
+  Tokenizer::train(lines(1000), 310).save(path("tokenizer"));
+  expect_again("tokenizer is ");
+  // Files of the first recipe, which had two sources, are gone.
+  EXPECT_THAT(names(), ElementsAre("held_out-0-00000.tokens", "held_out-0.documents", "manifest.json",
+                                   "tokenizer", "training-0-00000.tokens", "training-0.documents"));
+}
+
+TEST_F(DatasetFolderTest, WhatIsDamagedIsMadeAgain) {
+  const DatasetRecipe recipe = {.sources = {write("book.txt", lines(500))}, .vocab_size = 300};
+  prepare(recipe);
+  const auto expect_again = [&](const std::string& reason) {
+    EXPECT_THROW(open_dataset(path("tokens")), ValueError) << reason;
+    EXPECT_FALSE(prepare(recipe).reused);
+    EXPECT_THAT(notes_, HasSubstr(reason));
+    EXPECT_NO_THROW(open_dataset(path("tokens")));
+  };
+  fs::remove(path("tokens/training-0-00000.tokens"));
+  expect_again("training-0-00000.tokens");
+  fs::resize_file(path("tokens/training-0-00000.tokens"), 100);
+  expect_again("is damaged");
+  fs::copy_file(path("tokens/held_out-0-00000.tokens"), path("tokens/training-0-00000.tokens"),
+                fs::copy_options::overwrite_existing);
+  expect_again("tokens, and should hold");
+  write("tokens/manifest.json", "{\"version\": 1, ");
+  expect_again("manifest.json is damaged");
+  write("tokens/manifest.json", "{\"version\": 2}");
+  expect_again("version 2");
+  fs::remove(path("tokens/manifest.json"));
+  write("tokens/training-0-00000.tokens.tmp.1.2", "rest");
+  expect_again("they were not finished");
+  EXPECT_FALSE(fs::exists(path("tokens/training-0-00000.tokens.tmp.1.2")));
+}
+
+// What a full disk does to write(), without a disk to fill, at every place where it may happen.
+TEST_F(DatasetFolderTest, AFullDiskLeavesNothingThatIsTakenAsWhole) {
+  const DatasetRecipe recipe = {
+      .sources = {write("a.jsonl", json_lines(3000))}, .vocab_size = 300, .shard_bytes = 20'000};
+  prepare(recipe);
+  std::vector<rlim_t> sizes;
+  for (const std::string& name : names())
+    if (name != "tokenizer") sizes.push_back(fs::file_size(path("tokens/" + name)));
+  fs::remove_all(path("tokens"));
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  int refused = 0;
+  for (const rlim_t size : sizes) {
+    const rlimit limit{size - 1, before.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      prepare(recipe);
+    } catch (const SystemError&) {
+      ++refused;
+      EXPECT_THROW(open_dataset(path("tokens")), ValueError);
+    }
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_FALSE(prepare(recipe).reused);
+    fs::remove_all(path("tokens"));
+  }
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(refused, std::ssize(sizes));
+}
+
+TEST_F(DatasetFolderTest, SaysWhatWasPassedOver) {
+  write("notes/a.txt", "one note of several words");
+  for (int i = 0; i < 7; ++i) write(fmt::format("notes/empty{}", i), "");
+  write("notes/b.jsonl", "{\"text\": \"\"}\n{\"text\": 7}\n{\"text\": \"good\"}\n");
+  prepare(
+      {.sources = {path("notes")}, .vocab_size = 260, .documents = {.held_out = 0, .skip_bad_lines = true}});
+  EXPECT_THAT(notes_, HasSubstr("empty or binary: " + path("notes/empty0")));
+  EXPECT_THAT(notes_, HasSubstr("empty4 and 2 more\n"));
+  EXPECT_THAT(notes_, HasSubstr("1 empty documents passed over"));
+  EXPECT_THAT(notes_, HasSubstr("1 bad lines passed over, the first " + path("notes/b.jsonl") + ":2: "));
+}
+
+TEST_F(DatasetFolderTest, SourcesThatCannotBeUsedLeaveNoFolder) {
+  const auto expect_error = [&](const DatasetRecipe& recipe, const char* part) {
+    EXPECT_THAT([&] { prepare(recipe); }, ThrowsMessage<ValueError>(HasSubstr(part)));
+    EXPECT_FALSE(fs::exists(path("tokens/manifest.json")));
+  };
+  expect_error({.sources = {path("missing")}}, "missing");
+  write("one.jsonl", "{\"text\": \"the only one\"}");
+  expect_error({.sources = {path("one.jsonl")}, .vocab_size = 260}, "nothing is held out of 1 documents");
+  write("bad.jsonl", "{\"text\": \"good\"}\n{\n");
+  expect_error({.sources = {path("bad.jsonl")}, .vocab_size = 260}, "bad.jsonl:2");
+}
+
+TEST_F(DatasetFolderTest, OtherSourcesAreTold) {
+  const std::string book = write("book.txt", lines(500));
+  prepare({.sources = {book}, .vocab_size = 300});
+  check_sources(path("tokens"), {book});
+  write("other.txt", lines(400));
+  EXPECT_THAT([&] { check_sources(path("tokens"), {path("other.txt")}); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr("other sources"), HasSubstr("other.txt"))));
+  write("book.txt", lines(499));
+  EXPECT_THAT([&] { check_sources(path("tokens"), {book}); },
+              ThrowsMessage<ValueError>(HasSubstr("book.txt has changed")));
+}
+
+}  // namespace
+}  // namespace tapehead
