@@ -4,10 +4,17 @@
 
 namespace tapehead {
 
+// Null unless the program links //backends/cuda, as --config=cuda does, or the one for an emulated device, as tests do.
+[[gnu::weak]] Backend& linked_cuda_backend();
+
 Backend& backend(Device device) {
-  check<ValueError>(device.kind == Device::cpu, "this build has no backend for device {}: only for cpu",
-                    device);
-  return cpu_backend();
+  if (device.kind == Device::cpu) return cpu_backend();
+  check<ValueError>(
+      linked_cuda_backend != nullptr,
+      "this build has no backend for device {}: build with --config=cuda, which takes NVIDIA's CUDA toolkit "
+      "(CUDA_HOME, or /usr/local/cuda), or use device cpu",
+      device);
+  return linked_cuda_backend();
 }
 
 DeviceRuntime& device_runtime(Device device) { return backend(device); }

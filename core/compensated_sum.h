@@ -8,16 +8,16 @@ namespace tapehead {
 /// Keeps what each addition rounds away, and adds it at the end (Neumaier, 1974). An infinity or a NaN stays what it is.
 class CompensatedSum {
  public:
-  void add(double x) {
+  constexpr void add(double x) {
     const double next = sum_ + x;
     lost_ += std::abs(sum_) >= std::abs(x) ? (sum_ - next) + x : (x - next) + sum_;
     sum_ = next;
   }
-  void add(const CompensatedSum& other) {
+  constexpr void add(const CompensatedSum& other) {
     add(other.sum_);
     lost_ += other.lost_;
   }
-  double value() const { return std::isfinite(lost_) ? sum_ + lost_ : sum_; }
+  constexpr double value() const { return std::isfinite(lost_) ? sum_ + lost_ : sum_; }
 
  private:
   double sum_ = 0, lost_ = 0;

@@ -2,6 +2,14 @@
 
 namespace tapehead {
 
+static thread_local Device current;
+
+Device default_device() { return current; }
+
+DeviceGuard::DeviceGuard(Device device) : outer_(current) { current = device; }
+
+DeviceGuard::~DeviceGuard() { current = outer_; }
+
 std::string_view name(Device device) { return device.kind == Device::cpu ? "cpu" : "cuda"; }
 
 Device parse_device(std::string_view text) {

@@ -23,6 +23,21 @@ std::string_view name(Device device);
 /// The inverse of name(). Throws ValueError.
 Device parse_device(std::string_view text);
 
+/// Where this thread's tensors are made if the call names no device: the cpu, unless a DeviceGuard is alive.
+Device default_device();
+
+/// Changes default_device() until destroyed. Destroy guards on the thread that made them, innermost first.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  Device outer_;
+};
+
 /// What core needs of a device: memory, and the tensor arithmetic that autograd itself does.
 ///
 /// Implementations, in `//backends`, are thread-safe; tensors handed to one call live on this device.
@@ -30,7 +45,7 @@ class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
 
-  /// At least `bytes` (> 0) of memory, aligned to 64. Throws SystemError that states the bytes.
+  /// At least `bytes` (> 0) of memory, aligned to 64. Throws OutOfMemoryError that states the bytes.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void deallocate(void* memory, int64_t bytes) noexcept = 0;
   /// How often allocate() had to ask the system, because nothing that was freed before fitted.

@@ -30,6 +30,11 @@ struct SystemError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A device has no memory left for what was wanted. Whatever was live still is, and the device can be used.
+struct OutOfMemoryError : SystemError {
+  using SystemError::SystemError;
+};
+
 /// Throws E with the formatted message. fmt's rules; Shape, DType and Device can be formatted.
 template <class E, class... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> message, Args&&... args) {

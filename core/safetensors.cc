@@ -268,7 +268,7 @@ SafetensorsFile SafetensorsFile::read(const std::string& path, const std::shared
       tensor = Tensor::over(std::make_shared<Storage>(owner, data, entry_bytes), shape, dtype);
     } else {
       // Only other programs write entries that stand askew.
-      tensor = Tensor(shape, dtype);
+      tensor = Tensor(shape, dtype, Device{});
       if (entry_bytes > 0) std::memcpy(tensor.mutable_raw_data(), data, static_cast<size_t>(entry_bytes));
     }
     file.tensors_.emplace(entry.name, std::move(tensor));

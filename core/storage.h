@@ -15,9 +15,9 @@ class Storage {
   /// Counted memory of its own, uninitialised.
   Storage(Device device, int64_t bytes) : block_(device, bytes), data_(block_.data()), bytes_(bytes) {}
 
-  /// Memory that `owner` keeps alive (a mapped file, the caller's array) on the host; not counted.
-  Storage(std::shared_ptr<void> owner, void* data, int64_t bytes)
-      : block_({}, 0), owner_(std::move(owner)), data_(data), bytes_(bytes) {}
+  /// Memory that `owner` keeps alive (a mapped file, the caller's array, a kernel's scratch); not counted.
+  Storage(std::shared_ptr<void> owner, void* data, int64_t bytes, Device device = {})
+      : block_(device, 0), owner_(std::move(owner)), data_(data), bytes_(bytes) {}
 
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }

@@ -26,21 +26,21 @@ class Tensor {
   Tensor() = default;
 
   /// Uninitialised, contiguous.
-  explicit Tensor(Shape shape, DType dtype = DType::f32, Device device = {});
+  explicit Tensor(Shape shape, DType dtype = DType::f32, Device device = default_device());
 
-  static Tensor full(Shape shape, double value, DType dtype = DType::f32, Device device = {});
-  static Tensor zeros(Shape shape, DType dtype = DType::f32, Device device = {}) {
+  static Tensor full(Shape shape, double value, DType dtype = DType::f32, Device device = default_device());
+  static Tensor zeros(Shape shape, DType dtype = DType::f32, Device device = default_device()) {
     return full(std::move(shape), 0, dtype, device);
   }
   /// Shape ().
-  static Tensor scalar(double value, DType dtype = DType::f32, Device device = {}) {
+  static Tensor scalar(double value, DType dtype = DType::f32, Device device = default_device()) {
     return full({}, value, dtype, device);
   }
   /// The values in row-major order, dtype of T. Throws ValueError unless their number fits the shape.
   template <class T>
-  static Tensor from(Shape shape, std::span<const T> values, Device device = {});
+  static Tensor from(Shape shape, std::span<const T> values, Device device = default_device());
   template <class T>
-  static Tensor from(Shape shape, const std::vector<T>& values, Device device = {}) {
+  static Tensor from(Shape shape, const std::vector<T>& values, Device device = default_device()) {
     return from<T>(std::move(shape), std::span<const T>(values), device);
   }
   /// Contiguous over bytes that the storage already holds, `offset` elements in.

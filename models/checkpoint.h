@@ -45,6 +45,6 @@ struct LoadedModel {
   TrainState state;
   std::unique_ptr<LanguageModel> model;
 };
-LoadedModel load_model(const std::string& path, Device device = {});
+LoadedModel load_model(const std::string& path, Device device = default_device());
 
 }  // namespace tapehead

@@ -12,7 +12,8 @@ class GPT final : public LanguageModel {
  public:
   /// GPT-2's initialisation: weights are normal of deviation 0.02, in the projections onto the residual
   /// stream 0.02 / sqrt(2·n_layer); biases 0; layer norms 1. Throws ValueError on an invalid config.
-  explicit GPT(const ModelConfig& config, uint64_t seed = 0, DType dtype = DType::f32, Device device = {});
+  explicit GPT(const ModelConfig& config, uint64_t seed = 0, DType dtype = DType::f32,
+               Device device = default_device());
 
   Tensor hidden(const Tensor& ids, const ForwardArgs& args = {}) const override;
 

@@ -18,6 +18,7 @@ Tensor GoldenCase::input(const std::string& role) const {
 
 std::vector<GoldenCase> golden_cases(const std::string& file, const std::string& op) {
   const SafetensorsFile golden = SafetensorsFile::open("tests/golden/" + file);
+  const auto tensor = [&](const std::string& name) { return golden.tensor(name).to(default_device()); };
   std::vector<GoldenCase> cases;
   for (const auto& [name, parameters] : golden.metadata()) {
     if (!name.starts_with(op + "/")) continue;
@@ -25,12 +26,12 @@ std::vector<GoldenCase> golden_cases(const std::string& file, const std::string&
                  .params = nlohmann::json::parse(parameters),
                  .inputs = {},
                  .grads = {},
-                 .out = golden.tensor(name + "/out"),
-                 .grad_out = golden.tensor(name + "/grad_out")};
+                 .out = tensor(name + "/out"),
+                 .grad_out = tensor(name + "/grad_out")};
     for (size_t i = 0; i < c.params.at("inputs").size(); ++i) {
       const std::string grad = fmt::format("{}/grad{}", name, i);
-      c.inputs.push_back(golden.tensor(fmt::format("{}/in{}", name, i)));
-      c.grads.push_back(golden.contains(grad) ? golden.tensor(grad) : Tensor());
+      c.inputs.push_back(tensor(fmt::format("{}/in{}", name, i)));
+      c.grads.push_back(golden.contains(grad) ? tensor(grad) : Tensor());
       if (c.grads.back().defined()) c.inputs.back().set_requires_grad();
     }
     cases.push_back(std::move(c));

@@ -9,7 +9,8 @@
 
 namespace tapehead {
 
-/// One call of an op in PyTorch. The tensors are fresh leaves for each load.
+/// One call of an op in PyTorch. The tensors are fresh leaves for each load, on the default
+/// device.
 struct GoldenCase {
   std::string name;            ///< "<op>/<case>"
   nlohmann::json params;       ///< the op's parameters, and "inputs": the roles

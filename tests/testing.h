@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,22 @@
 #include "tapehead/core/tensor.h"
 
 namespace tapehead {
+
+/// Where tests run: TAPEHEAD_TEST_DEVICE, or the cpu. It is the default device of their tensors.
+inline Device test_device() {
+  const char* name = std::getenv("TAPEHEAD_TEST_DEVICE");
+  return name ? parse_device(name) : Device{};
+}
+
+/// Makes test_device() the default while a program's tests run.
+class TestDevice : public testing::Environment {
+  void SetUp() override { guard_ = std::make_unique<DeviceGuard>(test_device()); }
+  void TearDown() override { guard_.reset(); }
+
+  std::unique_ptr<DeviceGuard> guard_;
+};
+
+inline testing::Environment* const kTestDevice = testing::AddGlobalTestEnvironment(new TestDevice);
 
 /// Expects `call` to throw E with a message that contains `part`.
 template <class E>
@@ -29,6 +47,11 @@ inline Tensor random_tensor(Shape shape, uint64_t seed, double scale = 1, DType 
   std::vector<double> values(static_cast<size_t>(shape.numel()));
   for (double& v : values) v = scale * (2 * random.uniform() - 1);
   return Tensor::from<double>(shape, values).to(dtype);
+}
+
+/// Element i of dense x = value.
+inline void set_element(const Tensor& x, int64_t i, double value) {
+  x.alias({}, {}, x.offset() + i).fill(value);
 }
 
 /// Indices in [0, n).

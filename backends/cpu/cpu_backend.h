@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tapehead/backends/backend.h"
-#include "tapehead/backends/cpu/memory_cache.h"
+#include "tapehead/backends/memory_cache.h"
 
 namespace tapehead {
 

@@ -22,7 +22,7 @@ CpuBackend& cpu_backend() {
 void* CpuBackend::allocate(int64_t bytes) {
   void* memory = memory_.allocate(bytes);
   if (!memory) {
-    fail<SystemError>("out of memory: {} bytes were wanted on the cpu, {} are live there", bytes,
+    fail<OutOfMemoryError>("out of memory: {} bytes were wanted on the cpu, {} are live there", bytes,
                       memory_stats({}).live_bytes);
   }
   return memory;

@@ -1,5 +1,5 @@
-// The CPU's memory is kept when a tensor is freed: who gets it, how much is kept, and when it goes back.
-#include "tapehead/backends/cpu/memory_cache.h"
+// Memory is kept when a tensor is freed: who gets it, how much is kept, and when it goes back.
+#include "tapehead/backends/memory_cache.h"
 
 #include <gtest/gtest.h>
 

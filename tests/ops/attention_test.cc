@@ -351,10 +351,10 @@ TEST(Attention, MemoryGrowsLinearly) {
     const MemoryScope scope("linear");
     Tensor qkv = Tensor::full({1, positions, 24}, 1).set_requires_grad();
     const Tensor gradient = Tensor::full({1, positions, 8}, 1);
-    reset_peak({}, "linear");
-    const int64_t before = memory_stats({}, "linear").live_bytes;
+    reset_peak(test_device(), "linear");
+    const int64_t before = memory_stats(test_device(), "linear").live_bytes;
     backward(causal_self_attention(qkv, 2), gradient);
-    return memory_stats({}, "linear").peak_bytes - before;
+    return memory_stats(test_device(), "linear").peak_bytes - before;
   };
   const int64_t once = peak(1024), twice = peak(2048);
   EXPECT_LE(twice, 2 * once);
@@ -365,9 +365,9 @@ TEST(Attention, MemoryGrowsLinearly) {
 TEST(Attention, SavesResultAndLseOnly) {
   const MemoryScope scope("saved");
   Tensor qkv = Tensor::full({2, 256, 96}, 1).set_requires_grad();
-  const int64_t before = memory_stats({}, "saved").live_bytes;
+  const int64_t before = memory_stats(test_device(), "saved").live_bytes;
   const Tensor y = causal_self_attention(qkv, 4);
-  EXPECT_EQ(memory_stats({}, "saved").live_bytes - before, y.bytes() + 2 * 4 * 256 * 4);
+  EXPECT_EQ(memory_stats(test_device(), "saved").live_bytes - before, y.bytes() + 2 * 4 * 256 * 4);
 }
 
 TEST(Attention, Errors) {

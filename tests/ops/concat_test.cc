@@ -59,7 +59,7 @@ TEST(Concat, BackwardCopiesNothing) {
   const MemoryScope scope("concat");
   backward(y, gradient);
   // Only the leaves' own gradients are new.
-  EXPECT_EQ(memory_stats({}, "concat").peak_bytes, parts[0].bytes() + parts[1].bytes());
+  EXPECT_EQ(memory_stats(test_device(), "concat").peak_bytes, parts[0].bytes() + parts[1].bytes());
 }
 
 TEST(Concat, Errors) {

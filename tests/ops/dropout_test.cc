@@ -83,7 +83,7 @@ TEST(Dropout, SavesNothing) {
   Tensor x = Tensor::full({100}, 1).set_requires_grad();
   const MemoryScope scope("dropout");
   const Tensor y = dropout(x, 0.5, random);
-  EXPECT_EQ(memory_stats({}, "dropout").live_bytes, y.bytes());
+  EXPECT_EQ(memory_stats(test_device(), "dropout").live_bytes, y.bytes());
 }
 
 TEST(Dropout, ZeroProbabilityIsTheIdentity) {

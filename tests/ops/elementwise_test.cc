@@ -56,11 +56,9 @@ const UnaryOp kUnary[] = {
 
 // Values away from 0, of both signs unless `positive`: where divisions, log and relu's corner are harmless.
 Tensor safe_values(const Shape& shape, uint64_t seed, bool positive) {
-  const Tensor x = random_tensor(shape, seed);
-  double* p = Tensor(x).mutable_data<double>();
-  for (int64_t i = 0; i < x.numel(); ++i)
-    p[i] = positive ? 1.5 + p[i] : std::copysign(0.1 + 2 * std::abs(p[i]), p[i]);
-  return x;
+  std::vector<double> values = random_tensor(shape, seed).to_vector<double>();
+  for (double& v : values) v = positive ? 1.5 + v : std::copysign(0.1 + 2 * std::abs(v), v);
+  return Tensor::from<double>(shape, values);
 }
 
 // ---- Values and gradients

@@ -90,10 +90,10 @@ TEST(Embedding, JoinsASumThatIsThereAlready) {
                  gradient = random_tensor({4, 5}, 3, 1, dtype);
     const Tensor rows = embedding(weight, ids), all = mul(weight, other);  // `all` is the newer one
     const Tensor joined = sum(mul(rows, gradient)) + sum(all);
-    const int64_t before = memory_stats({}).live_bytes;
-    reset_peak({});
+    const int64_t before = memory_stats(test_device()).live_bytes;
+    reset_peak(test_device());
     backward(joined);
-    const int64_t tables = (memory_stats({}).peak_bytes - before) / (30 * size_of(dtype));
+    const int64_t tables = (memory_stats(test_device()).peak_bytes - before) / (30 * size_of(dtype));
     EXPECT_LT(tables, 3) << "a dense gradient of the embedding was made";
     const Tensor together = weight.grad();
     weight.set_grad({});

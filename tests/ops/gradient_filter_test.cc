@@ -289,7 +289,7 @@ TEST(GradientFilter, SparseChunksBeforeADenseOneAreNotLost) {
 
 TEST(GradientFilter, NaNRowsStayNaN) {
   Problem p(4, 4, 300);
-  p.input.mutable_data<double>()[5] = std::nan("");
+  set_element(p.input, 5, std::nan(""));
   Generator numbers{.seed = 4};
   backward(p.loss(filtered("stochastic", numbers)));
   const std::vector<double> g = p.input.grad().to_vector<double>();
@@ -337,8 +337,8 @@ TEST(GradientFilter, MaskedTargetsAgreeWithTheDefinition) {
   for (const double weight_of_target : {1.0, 0.0}) {
     Problem p(4, 3, 300);
     const int64_t masked = p.target.to_vector<int64_t>()[1];
-    p.bias.mutable_data<double>()[masked] = -std::numeric_limits<double>::infinity();
-    p.class_weight.mutable_data<double>()[masked] = weight_of_target;
+    set_element(p.bias, masked, -std::numeric_limits<double>::infinity());
+    set_element(p.class_weight, masked, weight_of_target);
     Generator numbers{.seed = 4};
     LinearCrossEntropyArgs args = filtered("threshold:0.01", numbers);
     args.reduction = Reduction::sum;

@@ -96,9 +96,9 @@ TEST(LayerNorm, AccurateInF32) {
   for_each_instruction_set([] {
     for (const int64_t columns : {1, 5, 16, 100, 768}) {
       for (const double offset : {0.0, 30.0}) {
-        Tensor x = random_tensor({70, columns}, 7, 1, DType::f64);
-        double* p = x.mutable_data<double>();
-        for (int64_t i = 0; i < x.numel(); ++i) p[i] += offset;
+        std::vector<double> values = random_tensor({70, columns}, 7).to_vector<double>();
+        for (double& v : values) v += offset;
+        const Tensor x = Tensor::from<double>({70, columns}, values);
         const Tensor f32 = x.to(DType::f32), w = random_tensor({columns}, 8, 1, DType::f32),
                      b = random_tensor({columns}, 9, 1, DType::f32);
         const Tensor g = random_tensor({70, columns}, 10, 1, DType::f32);
@@ -160,14 +160,14 @@ TEST(LayerNorm, KeepsMeanAndRstdOnly) {
   const MemoryScope scope("layer_norm");
   const Tensor x = Tensor::zeros({64, 16});
   Tensor w = Tensor::full({16}, 1);
-  const int64_t before = memory_stats({}, "layer_norm").live_bytes;
+  const int64_t before = memory_stats(test_device(), "layer_norm").live_bytes;
   {
     const Tensor y = layer_norm(x, w);
-    EXPECT_EQ(memory_stats({}, "layer_norm").live_bytes - before, y.bytes());
+    EXPECT_EQ(memory_stats(test_device(), "layer_norm").live_bytes - before, y.bytes());
   }
   w.set_requires_grad();
   const Tensor y = layer_norm(x, w);
-  EXPECT_EQ(memory_stats({}, "layer_norm").live_bytes - before, y.bytes() + 2 * 64 * 4);
+  EXPECT_EQ(memory_stats(test_device(), "layer_norm").live_bytes - before, y.bytes() + 2 * 64 * 4);
 }
 
 TEST(LayerNorm, HalfPrecision) {

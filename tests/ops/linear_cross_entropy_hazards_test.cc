@@ -247,10 +247,10 @@ TEST(LinearCrossEntropyHazards, MoreThanTwoToThe31Logits) {
   const Tensor input = random_tensor({N, 1}, 1, 1, DType::f32);
   const Tensor weight = random_tensor({C, 1}, 2, 1, DType::f32);
   const Tensor target = random_indices({N}, static_cast<uint64_t>(C), 3);
-  reset_peak({});
-  const int64_t before = memory_stats({}).live_bytes;
+  reset_peak(test_device());
+  const int64_t before = memory_stats(test_device()).live_bytes;
   const Tensor loss = linear_cross_entropy(input, weight, target, chunked(64, Reduction::none));
-  EXPECT_LT(memory_stats({}).peak_bytes - before, int64_t{16} << 20);
+  EXPECT_LT(memory_stats(test_device()).peak_bytes - before, int64_t{16} << 20);
   // The last row alone gives the same: nothing wrapped on the way to it.
   const Tensor last = linear_cross_entropy(slice(input, 0, N - 1, N), weight, slice(target, 0, N - 1, N),
                                            chunked(1, Reduction::none));

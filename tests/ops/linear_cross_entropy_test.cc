@@ -194,10 +194,10 @@ TEST(LinearCrossEntropy, BackwardAllocatesNothingAndHandsOnItsBuffers) {
   p.mask({3, 7});
   const Tensor loss = p.loss(chunked(8));
   const Tensor upstream = Tensor::scalar(2);
-  const MemoryStats before = memory_stats({});
+  const MemoryStats before = memory_stats(test_device());
   backward(loss, upstream);
-  EXPECT_EQ(memory_stats({}).allocations, before.allocations);
-  EXPECT_EQ(memory_stats({}).live_bytes, before.live_bytes);
+  EXPECT_EQ(memory_stats(test_device()).allocations, before.allocations);
+  EXPECT_EQ(memory_stats(test_device()).live_bytes, before.live_bytes);
 }
 
 TEST(LinearCrossEntropy, SecondBackwardNamesAllowRetainGraph) {
@@ -247,10 +247,10 @@ TEST(LinearCrossEntropy, FrozenTensorsCostNothing) {
     p.bias = {};
     p.input.set_requires_grad(input);
     p.weight.set_requires_grad(weight);
-    reset_peak({});
-    const int64_t before = memory_stats({}).live_bytes;
+    reset_peak(test_device());
+    const int64_t before = memory_stats(test_device()).live_bytes;
     const Tensor loss = p.loss(chunked(8));
-    const int64_t peak = memory_stats({}).peak_bytes - before;
+    const int64_t peak = memory_stats(test_device()).peak_bytes - before;
     if (loss.requires_grad()) backward(loss);
     EXPECT_EQ(p.input.grad().defined(), input);
     EXPECT_EQ(p.weight.grad().defined(), weight);
@@ -266,18 +266,18 @@ TEST(LinearCrossEntropy, FrozenTensorsCostNothing) {
 TEST(LinearCrossEntropy, NoGradComputesTheLossAlone) {
   Problem p(8, 4, 50);
   const NoGradGuard no_grad;
-  reset_peak({});
-  const int64_t before = memory_stats({}).live_bytes;
+  reset_peak(test_device());
+  const int64_t before = memory_stats(test_device()).live_bytes;
   const Tensor loss = p.loss(chunked(2));
   EXPECT_FALSE(loss.requires_grad());
-  EXPECT_LE(memory_stats({}).peak_bytes - before, 2 * 50 * 8 + 8 * 8 * 4);
+  EXPECT_LE(memory_stats(test_device()).peak_bytes - before, 2 * 50 * 8 + 8 * 8 * 4);
 }
 
 TEST(LinearCrossEntropy, UpstreamThatNeverArrivesAllocatesNothing) {
   Problem p(8, 4, 50);
-  const int64_t before = memory_stats({}).live_bytes;
+  const int64_t before = memory_stats(test_device()).live_bytes;
   { const Tensor loss = p.loss(chunked(2)); }
-  EXPECT_EQ(memory_stats({}).live_bytes, before);
+  EXPECT_EQ(memory_stats(test_device()).live_bytes, before);
   EXPECT_FALSE(p.weight.grad().defined());
 }
 

@@ -71,10 +71,10 @@ TEST(Matmul, BatchTimesMatrixMakesNoBatchOfGradients) {
          b = Tensor::full({8, 16}, 1).set_requires_grad();
   const Tensor gradient = Tensor::full({64, 2, 16}, 1);
   const Tensor y = matmul(a, b);
-  reset_peak({}, "folded");
-  const int64_t before = memory_stats({}, "folded").live_bytes;
+  reset_peak(test_device(), "folded");
+  const int64_t before = memory_stats(test_device(), "folded").live_bytes;
   backward(y, gradient);
-  EXPECT_EQ(memory_stats({}, "folded").peak_bytes - before, a.bytes() + b.bytes());
+  EXPECT_EQ(memory_stats(test_device(), "folded").peak_bytes - before, a.bytes() + b.bytes());
 }
 
 TEST(Matmul, Errors) {
@@ -120,10 +120,10 @@ TEST(Linear, TransposedWeightIsNeverCopied) {
   Tensor x = Tensor::full({kRows, kIn}, 1), stored = leaf({kIn, kOut}, 2, DType::f32);
   const Tensor gradient = Tensor::full({kRows, kOut}, 1);
   const auto peak = [&](const std::function<void()>& call) {
-    reset_peak({}, "transposed");
-    const int64_t before = memory_stats({}, "transposed").live_bytes;
+    reset_peak(test_device(), "transposed");
+    const int64_t before = memory_stats(test_device(), "transposed").live_bytes;
     call();
-    return memory_stats({}, "transposed").peak_bytes - before;
+    return memory_stats(test_device(), "transposed").peak_bytes - before;
   };
   Tensor y;
   const int64_t forward_peak = peak([&] { y = linear(x, transpose(stored, 0, 1)); });

@@ -93,7 +93,7 @@ TEST(Max, NaNWinsInItsRowAlone) {
   for (const int64_t columns : {3, 40, 40000}) {  // every path through the kernel
     for (const int64_t at : {int64_t{0}, columns / 2, columns - 1}) {
       Tensor x = Tensor::full({2, columns}, 1, DType::f64);
-      x.mutable_data<double>()[at] = kNaN;
+      set_element(x, at, kNaN);
       const std::vector<double> y = max(x, {1}).to_vector<double>();
       EXPECT_TRUE(std::isnan(y[0]) && y[1] == 1) << columns << ' ' << at;
     }

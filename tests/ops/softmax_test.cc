@@ -85,7 +85,7 @@ TEST(Softmax, NaNStaysInItsRow) {
       for (const int64_t at : {int64_t{0}, columns - 1}) {
         const Tensor x = random_tensor({3, columns}, 6, 1, DType::f32);
         Tensor poisoned = x.clone();
-        poisoned.mutable_data<float>()[columns + at] = static_cast<float>(kNaN);
+        set_element(poisoned, columns + at, kNaN);
         const std::vector<double> clean = op.apply(x, 1).to_vector<double>(),
                                   y = op.apply(poisoned, 1).to_vector<double>();
         for (int64_t i = 0; i < 3 * columns; ++i) {

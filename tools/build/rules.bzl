@@ -29,7 +29,8 @@ def _check_rooms(name, deps):
                      (native.package_name(), name, dep, room, ", ".join(_ROOMS[room])))
 
 def tapehead_library(name, copts = [], deps = [], **kwargs):
-    _check_rooms(name, deps)
+    if type(deps) == "list":  # not one that the configuration selects
+        _check_rooms(name, deps)
     native.cc_library(
         name = name,
         deps = deps,

@@ -5,11 +5,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace tapehead {
+
+/// Where memory comes from when nothing that is kept fits.
+struct MemorySource {
+  std::function<void*(int64_t bytes)> take;  ///< null if there is none; may throw
+  std::function<void(void*)> give_back;
+};
+
+/// The host's: aligned to 64, in huge pages where that pays.
+MemorySource host_memory();
 
 /// Thread-safe. What is kept and what is live are together at most a quarter and 1 MiB more than the most that was ever live
 /// at once, both in blocks, which are up to an eighth larger than what was asked for, and 64 bytes at least.
@@ -24,21 +35,23 @@ class MemoryCache {
   static constexpr bool kKeeps = true;
 #endif
 
+  explicit MemoryCache(MemorySource source = host_memory()) : source_(std::move(source)) {}
   ~MemoryCache() { release(); }
 
-  /// At least `bytes` (> 0), aligned to 64, uninitialised; null if the system has none, even after release().
+  /// At least `bytes` (> 0), aligned as the source does, uninitialised; null if it has none, even after release().
   void* allocate(int64_t bytes);
   /// Takes back what allocate(bytes) gave.
   void deallocate(void* memory, int64_t bytes) noexcept;
   /// Gives all that is kept back to the system.
   void release() noexcept;
 
-  /// How often the system was asked.
+  /// How often the source was asked.
   int64_t system_allocations() const;
 
  private:
   void evict(int64_t bytes) noexcept;
 
+  const MemorySource source_;
   mutable std::mutex mutex_;
   std::map<int64_t, std::vector<void*>> kept_;  // by size
   int64_t live_ = 0, peak_ = 0, kept_bytes_ = 0;

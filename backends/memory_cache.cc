@@ -1,4 +1,4 @@
-#include "tapehead/backends/cpu/memory_cache.h"
+#include "tapehead/backends/memory_cache.h"
 
 #include <sys/mman.h>
 
@@ -23,14 +23,17 @@ static int64_t block_size(int64_t bytes) {
 // What may be held in all: somewhat more than the peak, as sizes of different moments do not fit each other.
 static int64_t most_held(int64_t peak) { return peak + peak / 4 + (1 << 20); }
 
-static void* ask_system(int64_t size) {
+static void* take_host_memory(int64_t size) {
   const bool large = size >= 2 * kHugePage;
   const auto bytes = static_cast<size_t>(size);
   void* memory = nullptr;  // and so it stays if the system refuses
-  if (posix_memalign(&memory, static_cast<size_t>(large ? kHugePage : kAlignment), bytes) != 0) return nullptr;
+  if (posix_memalign(&memory, static_cast<size_t>(large ? kHugePage : kAlignment), bytes) != 0)
+    return nullptr;
   if (large) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: refused, pages stay small
   return memory;
 }
+
+MemorySource host_memory() { return {.take = take_host_memory, .give_back = std::free}; }
 
 void* MemoryCache::allocate(int64_t bytes) {
   if (bytes > std::numeric_limits<int64_t>::max() / 4) return nullptr;  // sums of sizes would overflow
@@ -45,10 +48,10 @@ void* MemoryCache::allocate(int64_t bytes) {
   } else {
     evict(live_ + size + kept_bytes_ - most_held(std::max(peak_, live_ + size)));
     ++system_allocations_;
-    memory = ask_system(size);
+    memory = source_.take(size);
     if (!memory) {
       evict(kept_bytes_);
-      memory = ask_system(size);
+      memory = source_.take(size);
     }
     if (!memory) return nullptr;
   }
@@ -61,14 +64,14 @@ void MemoryCache::deallocate(void* memory, int64_t bytes) noexcept {
   const int64_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
   live_ -= size;
-  if (!kKeeps) return std::free(memory);
+  if (!kKeeps) return source_.give_back(memory);
   try {
     kept_[size].push_back(memory);
     kept_bytes_ += size;
   } catch (const std::bad_alloc&) {
     if (const auto found = kept_.find(size); found != kept_.end() && found->second.empty())
       kept_.erase(found);
-    std::free(memory);
+    source_.give_back(memory);
   }
 }
 
@@ -81,7 +84,7 @@ void MemoryCache::release() noexcept {
 void MemoryCache::evict(int64_t bytes) noexcept {
   while (bytes > 0 && !kept_.empty()) {
     const auto largest = std::prev(kept_.end());
-    std::free(largest->second.back());
+    source_.give_back(largest->second.back());
     largest->second.pop_back();
     bytes -= largest->first;
     kept_bytes_ -= largest->first;

@@ -1,0 +1,231 @@
+// The optimisers' sweeps, over all tensors in one launch, and the norm of gradients.
+#include <cmath>
+
+#include "tapehead/backends/cuda/cuda_backend.h"
+#include "tapehead/backends/cuda/launch.h"
+#include "tapehead/backends/cuda/scratch.h"
+
+namespace tapehead {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kPiece = 4096;  // elements of one tensor that a block goes through
+
+// The addresses of one parameter and what belongs to it; what an optimiser does not have is null.
+struct Addresses {
+  void *p, *m, *v, *master;
+  const void* g;
+  int64_t count;
+  int64_t first_piece;  // among the pieces of all tensors
+};
+
+// All tensors, on the device.
+struct Tensors {
+  const Addresses* list;
+  int64_t size;
+  int64_t pieces;
+};
+
+// What an AdamW step computes once for all elements.
+template <class W>
+struct AdamWStep {
+  W keep, scale, b1, c1, b2, c2, rate, root, epsilon;
+
+  explicit AdamWStep(const AdamW& n)
+      : keep(static_cast<W>(1 - n.learning_rate * n.weight_decay)),
+        scale(static_cast<W>(n.gradient_scale)),
+        b1(static_cast<W>(n.beta1)),
+        c1(static_cast<W>(1 - n.beta1)),
+        b2(static_cast<W>(n.beta2)),
+        c2(static_cast<W>(1 - n.beta2)),
+        rate(static_cast<W>(n.learning_rate / (1 - std::pow(n.beta1, static_cast<double>(n.step))))),
+        root(static_cast<W>(1 / std::sqrt(1 - std::pow(n.beta2, static_cast<double>(n.step))))),
+        epsilon(static_cast<W>(n.epsilon)) {}
+
+  __device__ W operator()(W p, W g, const Addresses& t, int64_t i) const {
+    W &m = static_cast<W*>(t.m)[i], &v = static_cast<W*>(t.v)[i];
+    g *= scale;
+    m = b1 * m + c1 * g;
+    v = b2 * v + c2 * (g * g);
+    return keep * p - rate * m / (root * sqrt(v) + epsilon);
+  }
+};
+
+// The same of a step of SGD. Without momentum, t.m is null.
+template <class W>
+struct SgdStep {
+  W keep, decay, scale, momentum, rate;
+  bool nesterov;
+
+  explicit SgdStep(const Sgd& n)
+      : keep(static_cast<W>(n.decoupled ? 1 - n.learning_rate * n.weight_decay : 1)),
+        decay(static_cast<W>(n.decoupled ? 0 : n.weight_decay)),
+        scale(static_cast<W>(n.gradient_scale)),
+        momentum(static_cast<W>(n.momentum)),
+        rate(static_cast<W>(n.learning_rate)),
+        nesterov(n.nesterov) {}
+
+  __device__ W operator()(W p, W g, const Addresses& t, int64_t i) const {
+    g = decay * p + scale * g;
+    W change = g;
+    if (t.m) {
+      W& b = static_cast<W*>(t.m)[i];
+      b = momentum * b + g;
+      change = nesterov ? g + momentum * b : b;
+    }
+    return keep * p - rate * change;
+  }
+};
+
+}  // namespace
+
+// Calls f(tensor, begin, end) for this block's pieces.
+template <class F>
+static __device__ void for_each_piece(const Tensors& tensors, F f) {
+  for_each_row(tensors.pieces, [&](int64_t piece) {
+    int64_t low = 0,
+            high = tensors.size;  // the last tensor that begins at or before the piece is in [low, high)
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      (tensors.list[middle].first_piece <= piece ? low : high) = middle;
+    }
+    const Addresses& t = tensors.list[low];
+    const int64_t begin = (piece - t.first_piece) * kPiece;
+    f(t, begin, min(begin + kPiece, t.count));
+  });
+}
+
+// p and g of their dtypes; the step is made on the master weights where there are some.
+template <class P, class G, class Step>
+static __global__ void step_kernel(Tensors tensors, Step step) {
+  using W = wide_t<P>;
+  for_each_piece(tensors, [&](const Addresses& t, int64_t begin, int64_t end) {
+    P* p = static_cast<P*>(t.p);
+    const G* g = static_cast<const G*>(t.g);
+    W* master = static_cast<W*>(t.master);
+    for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+      const W next = step(master ? master[i] : widen(p[i]), static_cast<W>(widen(g[i])), t, i);
+      if (master) master[i] = next;
+      p[i] = narrow<P>(next);
+    }
+  });
+}
+
+// Writes the list of addresses to the device, behind what was launched before; first(i) gives those of tensor i.
+template <class F>
+static Tensors upload(CudaBackend& backend, Scratch& memory, size_t size, F first) {
+  std::vector<Addresses> list;
+  int64_t pieces = 0;
+  for (size_t i = 0; i < size; ++i) {
+    Addresses t = first(i);
+    t.first_piece = pieces;
+    pieces += (t.count + kPiece - 1) / kPiece;
+    if (t.count > 0) list.push_back(t);
+  }
+  const auto count = static_cast<int64_t>(list.size());
+  if (count > 0)
+    backend.copy_from_host(memory.as<void>(), list.data(), count * static_cast<int64_t>(sizeof(Addresses)));
+  return {memory.as<Addresses>(), count, pieces};
+}
+
+static void* address_of(std::span<Tensor> tensors, size_t i) {
+  return tensors.empty() ? nullptr : tensors[i].mutable_raw_data();
+}
+
+static int64_t bytes_for(size_t tensors) { return static_cast<int64_t>(tensors * sizeof(Addresses)); }
+
+// One step for all parameters: `first` and `second` are what the optimiser keeps of each, empty lists for nothing.
+template <template <class> class Step, class Numbers>
+static void sweep(CudaBackend& backend, const char* op, const Numbers& numbers, std::span<Tensor> p,
+                  std::span<const Tensor> g, std::span<Tensor> first, std::span<Tensor> second,
+                  std::span<Tensor> master) {
+  if (p.empty()) return;
+  const DType dtype = p[0].dtype();
+  check<TypeError>(is_half(dtype) != master.empty(),
+                   "[{}] parameters of {} {} master weights: 16-bit parameters have them, and these alone",
+                   op, dtype, master.empty() ? "without" : "with");
+  Scratch memory(backend, bytes_for(p.size()));
+  const Tensors tensors = upload(backend, memory, p.size(), [&](size_t i) -> Addresses {
+    return {.p = p[i].mutable_raw_data(),
+            .m = address_of(first, i),
+            .v = address_of(second, i),
+            .master = address_of(master, i),
+            .g = g[i].raw_data(),
+            .count = p[i].numel(),
+            .first_piece = 0};
+  });
+  Stream& stream = backend.stream();
+  const Grid grid = grid_of_rows(tensors.pieces, kThreads);
+  visit_floating(dtype, op, [&]<class P>(std::type_identity<P>) {
+    using W = wide_t<P>;
+    const Step<W> step(numbers);
+    if (g[0].dtype() == dtype) {
+      stream.launch(op, grid, step_kernel<P, P, Step<W>>, tensors, step);
+    } else {
+      stream.launch(op, grid, step_kernel<P, W, Step<W>>, tensors, step);
+    }
+  });
+}
+
+void CudaBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
+                        std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) {
+  sweep<AdamWStep>(*this, "adamw", numbers, p, g, m, v, master);
+}
+
+void CudaBackend::sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
+                      std::span<Tensor> master) {
+  sweep<SgdStep>(*this, "sgd", numbers, p, g, b, {}, master);
+}
+
+// ---- The norm
+
+template <class T>
+static __global__ void squares_kernel(Tensors tensors, double* sums) {
+  for_each_piece(tensors, [&](const Addresses& t, int64_t begin, int64_t end) {
+    double sum = 0;
+    for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+      const double x = static_cast<double>(widen(static_cast<const T*>(t.g)[i]));
+      sum += x * x;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) sums[t.first_piece + begin / kPiece] = sum;
+  });
+}
+
+static __global__ void total_kernel(const double* sums, int64_t n, double* total) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) sum += sums[i];
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) *total += sum;
+}
+
+double CudaBackend::squared_norm(std::span<const Tensor> tensors) {
+  const Scratch total(*this, sizeof(double));
+  stream_.check("cudaMemsetAsync", cudaMemsetAsync(total.as<double>(), 0, sizeof(double), stream_.get()));
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    Scratch memory(*this, bytes_for(tensors.size()));
+    const Tensors list = upload(*this, memory, tensors.size(), [&](size_t i) -> Addresses {
+      return {.p = nullptr,
+              .m = nullptr,
+              .v = nullptr,
+              .master = nullptr,
+              .g = tensors[i].raw_data(),
+              .count = tensors[i].dtype() == dtype ? tensors[i].numel() : 0,
+              .first_piece = 0};
+    });
+    if (list.pieces == 0) continue;
+    const Scratch sums(*this, list.pieces * static_cast<int64_t>(sizeof(double)));
+    visit_floating(dtype, "squared_norm", [&]<class T>(std::type_identity<T>) {
+      stream_.launch("squared_norm", grid_of_rows(list.pieces, kThreads), squares_kernel<T>, list,
+                     sums.as<double>());
+    });
+    stream_.launch("squared_norm (total)", grid_of_rows(1, kThreads), total_kernel, sums.as<double>(),
+                   list.pieces, total.as<double>());
+  }
+  double result = 0;
+  copy_to_host(&result, total.as<double>(), sizeof result);
+  return result;
+}
+
+}  // namespace tapehead
