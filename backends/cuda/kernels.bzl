@@ -1,13 +1,20 @@
 """The families of kernels: a .cu file each."""
 
 KERNELS = [
+    "attention",
+    "attention_backward",
+    "attention_bf16",
+    "cross_entropy",
     "device_memory",
     "elementwise",
     "matmul",
-    "missing",
+    "norms",
     "random",
     "reduce",
+    "rotary",
     "runtime",
+    "softmax",
+    "sparse",
     "stream",
     "tables",
     "training",

@@ -24,7 +24,10 @@ def emulated_backend(name, kernels, deps, **kwargs):
         name = name,
         testonly = True,
         srcs = sources,
-        copts = ["-O1"],  # compiling takes longer than running
+        copts = [
+            "-O1",  # compiling takes longer than running
+            "-Wno-unknown-pragmas",  # #pragma unroll is nvcc's
+        ],
         deps = deps,
         alwayslink = True,
         **kwargs

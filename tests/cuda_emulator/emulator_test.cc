@@ -2,9 +2,11 @@
 #include "tapehead/tests/cuda_emulator/emulator.h"
 
 #include <cublas_v2.h>
+#include <cuda_mma.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <numeric>
 #include <set>
 #include <vector>
@@ -172,6 +174,71 @@ TEST_F(Emulator, WarpFunctions) {
     EXPECT_EQ(got[7], 1);
     EXPECT_EQ(got[8], lane < 16 ? lane ^ 8 : -1);
     EXPECT_EQ(got[9], lane ^ 1);
+  }
+}
+
+__global__ void block_votes(int* out) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int round = 0; round < 3; ++round) {
+    int* to = out + (round * 64 + thread) * 3;
+    to[0] = __syncthreads_count(thread % 3 == round);
+    to[1] = __syncthreads_or(round == 1 && thread == 63);
+    to[2] = __syncthreads_and(round == 1 || thread != 5);
+  }
+}
+
+TEST_F(Emulator, BlockVotes) {
+  const Numbers<int> out(std::vector<int>(3 * 64 * 3, -1));
+  ASSERT_EQ(launch(1, 64, 0, block_votes, out.data()), cudaSuccess);
+  ASSERT_EQ(synchronize(), cudaSuccess) << last_problem();
+  const std::vector<int> v = out.values();
+  for (size_t round = 0; round < 3; ++round) {
+    for (size_t thread = 0; thread < 64; ++thread) {
+      const int* got = v.data() + (round * 64 + thread) * 3;
+      EXPECT_EQ(got[0], round == 0 ? 22 : 21);
+      EXPECT_EQ(got[1], round == 1);
+      EXPECT_EQ(got[2], round == 1);
+    }
+  }
+}
+
+// bf16 of a small integer.
+uint32_t small_bits(int x) { return std::bit_cast<uint32_t>(static_cast<float>(x)) >> 16; }
+
+// a (16, 16), b (16, 8) and c (16, 8), all by rows: elements as mma.m16n8k16 spreads them over the lanes.
+__global__ void multiply_tile(const int* a, const int* b, float* c) {
+  const int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4;
+  const auto pair = [](int low, int high) { return small_bits(low) | small_bits(high) << 16; };
+  uint32_t x[4], y[2];
+  for (int i = 0; i < 4; ++i) {
+    const int* from = a + (g + i % 2 * 8) * 16 + 2 * t + i / 2 * 8;
+    x[i] = pair(from[0], from[1]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const int* from = b + (2 * t + i * 8) * 8 + g;
+    y[i] = pair(from[0], from[8]);
+  }
+  float sums[4];
+  for (int i = 0; i < 4; ++i) sums[i] = c[(g + i / 2 * 8) * 8 + 2 * t + i % 2];
+  cuda_emulator::multiply_add_16x8x16(x, y, sums);
+  for (int i = 0; i < 4; ++i) c[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums[i];
+}
+
+TEST_F(Emulator, TensorCoreProduct) {
+  std::vector<int> a(16 * 16), b(16 * 8);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<int>(i * 7 % 11) - 5;
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<int>(i * 5 % 13) - 6;
+  const Numbers<int> on_a(a), on_b(b);
+  const Numbers<float> c(std::vector<float>(16 * 8, 2));
+  ASSERT_EQ(launch(1, 32, 0, multiply_tile, on_a.data(), on_b.data(), c.data()), cudaSuccess);
+  ASSERT_EQ(synchronize(), cudaSuccess) << last_problem();
+  const std::vector<float> got = c.values();
+  for (size_t i = 0; i < 16; ++i) {
+    for (size_t j = 0; j < 8; ++j) {
+      int sum = 2;
+      for (size_t k = 0; k < 16; ++k) sum += a[i * 16 + k] * b[k * 8 + j];
+      EXPECT_EQ(got[i * 8 + j], static_cast<float>(sum)) << i << ", " << j;
+    }
   }
 }
 

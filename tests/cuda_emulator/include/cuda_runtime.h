@@ -156,6 +156,22 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 inline void __syncthreads(std::source_location where = std::source_location::current()) {
   cuda_emulator::barrier(where);
 }
+inline int __syncthreads_count(int predicate, std::source_location where = std::source_location::current()) {
+  __shared__ int votes;
+  votes = 0;
+  __syncthreads(where);
+  votes += predicate != 0;
+  __syncthreads(where);
+  const int result = votes;
+  __syncthreads(where);
+  return result;
+}
+inline int __syncthreads_or(int predicate, std::source_location where = std::source_location::current()) {
+  return __syncthreads_count(predicate, where) > 0;
+}
+inline int __syncthreads_and(int predicate, std::source_location where = std::source_location::current()) {
+  return __syncthreads_count(!predicate, where) == 0;
+}
 inline void __syncwarp(unsigned mask = 0xffffffff,
                        std::source_location where = std::source_location::current()) {
   cuda_emulator::meet_warp(cuda_emulator::WarpOp::sync, mask, 0, 0, warpSize, where);
