@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -57,6 +58,20 @@ bool sync_folder_of(const std::string& path) {
   return synced;
 }
 
+// Where a file stands until it is whole. Nobody else makes one of this name.
+std::string temporary_name(const std::string& path) {
+  static std::atomic<int64_t> made{0};
+  return fmt::format("{}.tmp.{}.{}", path, ::getpid(), made++);
+}
+
+bool is_temporary_name(const std::string& name) {
+  const size_t at = name.rfind(".tmp.");
+  if (at == name.npos) return false;
+  const std::string numbers = name.substr(at + 5);  // PID.COUNT
+  return std::count(numbers.begin(), numbers.end(), '.') == 1 &&
+         numbers.find_first_not_of(".0123456789") == numbers.npos;
+}
+
 }  // namespace
 
 std::string read_file(const std::string& path) {
@@ -90,10 +105,30 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
   file.commit();
 }
 
+void link_atomically(const std::string& existing, const std::string& path) {
+  const std::string temporary = temporary_name(path);
+  if (::link(existing.c_str(), temporary.c_str()) != 0) {
+    write_file_atomically(path, read_file(existing));
+    return;
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0 || !sync_folder_of(path)) {
+    const int reason = errno;
+    ::unlink(temporary.c_str());
+    fail<SystemError>("[write_file] cannot give {} the name {}: {}", existing, path, std::strerror(reason));
+  }
+  // Renaming a link to its own file does nothing, and leaves the other name.
+  ::unlink(temporary.c_str());
+}
+
+void remove_unfinished_files(const std::string& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (is_temporary_name(entry.path().filename().string())) std::filesystem::remove(entry.path());
+  }
+}
+
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
-  static std::atomic<int64_t> made{0};
   do {
-    temporary_ = fmt::format("{}.tmp.{}.{}", path_, ::getpid(), made++);
+    temporary_ = temporary_name(path_);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   } while (descriptor_ < 0 && errno == EEXIST);
   if (descriptor_ < 0) {

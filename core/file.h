@@ -18,7 +18,15 @@ std::string read_file(const std::string& path);
 /// reason, and then nothing has changed.
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
-/// The same for bytes that come in parts. They go to a temporary file beside `path`; commit() syncs it, gives
+/// Gives the file `existing` a second name, `path`, replacing what was there: a hard link, or a copy where the file system
+/// has none. Crashes and errors are as for write_file_atomically.
+void link_atomically(const std::string& existing, const std::string& path);
+
+/// Removes what the functions of this header left unfinished in a folder, because their process was killed. To be called only
+/// while no other process writes there.
+void remove_unfinished_files(const std::string& folder);
+
+/// write_file_atomically for bytes that come in parts. They go to a temporary file beside `path`; commit() syncs it, gives
 /// it its name and syncs the folder. Destroyed before that, it removes the temporary file and leaves `path`
 /// as it was. Not thread-safe; two of them may write the same path, and the last commit stays.
 class AtomicFile {

@@ -4,38 +4,60 @@
 
 namespace tapehead {
 
-static void check_list(std::span<const Tensor> list, const char* what, std::span<const Tensor> p,
-                       DType dtype) {
-  check<ValueError>(list.size() == p.size(), "[adamw_step] {} {} for {} parameters", list.size(), what,
-                    p.size());
+static void check_list(const char* op, std::span<const Tensor> list, const char* what,
+                       std::span<const Tensor> p, DType dtype) {
+  check<ValueError>(list.size() == p.size(), "[{}] {} {} for {} parameters", op, list.size(), what, p.size());
   for (size_t i = 0; i < p.size(); ++i) {
     check<ValueError>(
         list[i].shape() == p[i].shape() && list[i].is_contiguous(),
-        "[adamw_step] entry {} of {} has shape {}{}, the parameter {}: both must be contiguous and agree", i,
+        "[{}] entry {} of {} has shape {}{}, the parameter {}: both must be contiguous and agree", op, i,
         what, list[i].shape(), list[i].is_contiguous() ? "" : " (strided)", p[i].shape());
     check<TypeError>(list[i].dtype() == dtype,
-                     "[adamw_step] entry {} of {} is {}, but must be {} where the first parameter is {}", i,
-                     what, list[i].dtype(), dtype, p[0].dtype());
+                     "[{}] entry {} of {} is {}, but must be {} where the first parameter is {}", op, i, what,
+                     list[i].dtype(), dtype, p[0].dtype());
   }
+}
+
+static DType dtype_of(std::span<const Tensor> list) { return list.empty() ? DType::f32 : list[0].dtype(); }
+
+// Parameters and master weights; the dtype of what is kept for them.
+static DType check_parameters(const char* op, std::span<const Tensor> p, std::span<const Tensor> master) {
+  const DType dtype = dtype_of(p), wide = arithmetic_dtype(dtype);
+  check<TypeError>(is_floating(dtype), "[{}] parameters are {}, but must be floating", op, dtype);
+  check_list(op, p, "parameters", p, dtype);
+  if (is_half(dtype)) {
+    check_list(op, master, "master weights", p, wide);
+  } else {
+    check<ValueError>(master.empty(), "[{}] {} master weights for parameters of {}, which take none", op,
+                      master.size(), dtype);
+  }
+  return wide;
 }
 
 void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
                 std::span<Tensor> v, std::span<Tensor> master) {
-  const DType dtype = p.empty() ? DType::f32 : p[0].dtype(), wide = arithmetic_dtype(dtype);
-  check<TypeError>(is_floating(dtype), "[adamw_step] parameters are {}, but must be floating", dtype);
-  check_list(p, "parameters", p, dtype);
-  check_list(g, "gradients", p, dtype);
-  check_list(m, "first moments", p, wide);
-  check_list(v, "second moments", p, wide);
-  if (is_half(dtype)) {
-    check_list(master, "master weights", p, wide);
-  } else {
-    check<ValueError>(master.empty(), "[adamw_step] {} master weights for parameters of {}, which take none",
-                      master.size(), dtype);
-  }
-  check<ValueError>(numbers.step >= 1, "[adamw_step] step is {}, but counts from 1", numbers.step);
+  constexpr const char* kOp = "adamw_step";
+  const DType wide = check_parameters(kOp, p, master);
+  check_list(kOp, g, "gradients", p, dtype_of(p));
+  check_list(kOp, m, "first moments", p, wide);
+  check_list(kOp, v, "second moments", p, wide);
+  check<ValueError>(numbers.step >= 1, "[{}] step is {}, but counts from 1", kOp, numbers.step);
   if (p.empty()) return;
   backend(p[0]).adamw(numbers, p, g, m, v, master);
+}
+
+void sgd_step(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
+              std::span<Tensor> master) {
+  constexpr const char* kOp = "sgd_step";
+  const DType wide = check_parameters(kOp, p, master);
+  check_list(kOp, g, "gradients", p, dtype_of(g) == wide ? wide : dtype_of(p));
+  if (numbers.momentum != 0) {
+    check_list(kOp, b, "momenta", p, wide);
+  } else {
+    check<ValueError>(b.empty(), "[{}] {} momenta, but a momentum of 0 takes none", kOp, b.size());
+  }
+  if (p.empty()) return;
+  backend(p[0]).sgd(numbers, p, g, b, master);
 }
 
 double global_norm(std::span<const Tensor> tensors) {

@@ -17,6 +17,14 @@ namespace tapehead {
 void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
                 std::span<Tensor> v, std::span<Tensor> master = {});
 
+/// One step of torch.optim.SGD with dampening 0, in place, for every parameter p with its gradient g and momentum b:
+/// g *= gradient_scale; g += decay·p unless decoupled, which makes p *= 1 - lr·decay instead; b = momentum·b + g;
+/// p -= lr · (nesterov ? g + momentum·b : b). With momentum 0, b is empty and g stands in its place.
+///
+/// Lists, dtypes (b as m) and errors are adamw_step's, but where p has 16 bits g may also be f32.
+void sgd_step(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
+              std::span<Tensor> master = {});
+
 /// The Euclidean norm of all elements of all tensors together, summed in f64; 0 for no tensors. All
 /// contiguous, floating, on one device.
 double global_norm(std::span<const Tensor> tensors);

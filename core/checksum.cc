@@ -1,0 +1,12 @@
+#include "tapehead/core/checksum.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+namespace tapehead {
+
+std::string checksum(std::string_view bytes) {
+  return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
+}
+
+}  // namespace tapehead
