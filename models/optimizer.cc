@@ -1,73 +1,180 @@
 #include "tapehead/models/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
+#include "tapehead/models/muon.h"
 #include "tapehead/ops/optimizer.h"
 
 namespace tapehead {
 
-AdamWOptimizer::AdamWOptimizer(ParameterList parameters, const AdamWOptions& options)
-    : parameters_(std::move(parameters)), options_(options) {
+double gradient_norm(const ParameterList& parameters) {
+  std::vector<Tensor> gradients;
+  for (const auto& [name, p] : parameters) {
+    if (p.requires_grad() && p.grad().defined()) gradients.push_back(p.grad());
+  }
+  return global_norm(gradients);
+}
+
+double clip_scale(double norm, double max_norm) {
+  return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
+}
+
+void OptimizerOptions::validate() const {
+  check<ValueError>(name == "adamw" || name == "sgd" || name == "muon",
+                    "[optimizer] name is {}: it is adamw, sgd or muon", name);
+  const auto fraction = [](double value, const char* field) {
+    check<ValueError>(value >= 0 && value < 1, "[optimizer] {} is {}: it must be in [0, 1)", field, value);
+  };
+  fraction(beta1, "beta1");
+  fraction(beta2, "beta2");
+  fraction(momentum, "momentum");
+  check<ValueError>(epsilon > 0, "[optimizer] epsilon is {}: it must be positive", epsilon);
+  check<ValueError>(weight_decay >= 0, "[optimizer] weight_decay is {}: it must be at least 0", weight_decay);
+}
+
+// ---- What all have
+
+Optimizer::Optimizer(const char* op, ParameterList parameters) : parameters_(std::move(parameters)) {
   for (const auto& [name, p] : parameters_) {
-    check<TypeError>(is_floating(p.dtype()), "[adamw] parameter {} is {}, but must be floating", name,
+    check<TypeError>(is_floating(p.dtype()), "[{}] parameter {} is {}, but must be floating", op, name,
                      p.dtype());
-    const DType wide = arithmetic_dtype(p.dtype());
-    first_.push_back(Tensor::zeros(p.shape(), wide, p.device()));
-    second_.push_back(Tensor::zeros(p.shape(), wide, p.device()));
-    master_.push_back(is_half(p.dtype()) ? p.to(wide) : Tensor());
+    master_.push_back(is_half(p.dtype()) ? p.to(arithmetic_dtype(p.dtype())) : Tensor());
   }
 }
 
-double AdamWOptimizer::step(double learning_rate, double max_norm) {
+Tensor Optimizer::zeros_for(const Tensor& parameter) {
+  return Tensor::zeros(parameter.shape(), arithmetic_dtype(parameter.dtype()), parameter.device());
+}
+
+void Optimizer::step(double learning_rate, double gradient_scale) {
+  ++steps_;
+  update(learning_rate, gradient_scale);
+}
+
+static void append_named(const std::string& prefix, const ParameterList& parameters,
+                         const std::vector<Tensor>& tensors, ParameterList& list) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].defined()) list.emplace_back(prefix + parameters[i].first, tensors[i]);
+  }
+}
+
+ParameterList Optimizer::state() const {
+  ParameterList list;
+  for (const auto& [what, tensors] : kept()) append_named(what + ".", parameters_, *tensors, list);
+  append_named("master.", parameters_, master_, list);
+  return list;
+}
+
+ParameterList Optimizer::masters() const {
+  ParameterList list;
+  append_named("", parameters_, master_, list);
+  return list;
+}
+
+// ---- AdamW
+
+static constexpr auto kAll = [](const auto&) { return true; };
+
+AdamWOptimizer::AdamWOptimizer(ParameterList parameters, const OptimizerOptions& options)
+    : AdamWOptimizer("adamw", std::move(parameters), options, kAll) {}
+
+void AdamWOptimizer::update(double learning_rate, double gradient_scale) {
   // One list for each dtype, with and without weight decay.
   struct Group {
     std::vector<Tensor> p, g, m, v, master;
   };
   std::map<std::pair<DType, bool>, Group> groups;
-  std::vector<Tensor> gradients;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& p = parameters_[i].second;
-    if (!p.grad().defined()) continue;
-    Group& group = groups[{p.dtype(), p.dim() >= 2}];
+    if (!first_[i].defined() || !p.grad().defined()) continue;
+    Group& group = groups[{p.dtype(), decays(p)}];
     group.p.push_back(p);
     group.g.push_back(p.grad());
     group.m.push_back(first_[i]);
     group.v.push_back(second_[i]);
     if (master_[i].defined()) group.master.push_back(master_[i]);
-    gradients.push_back(p.grad());
   }
-  const double norm = global_norm(gradients);
-  check<RuntimeError>(std::isfinite(norm),
-                      "[adamw] the gradient's norm is {} at step {}: training diverged; lower the learning "
-                      "rate or warm up longer",
-                      norm, steps_ + 1);
   AdamW numbers{.learning_rate = learning_rate,
                 .beta1 = options_.beta1,
                 .beta2 = options_.beta2,
                 .epsilon = options_.epsilon,
                 .weight_decay = 0,
-                .step = ++steps_,
-                .gradient_scale = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1};
+                .step = steps(),
+                .gradient_scale = gradient_scale};
   for (auto& [key, group] : groups) {
     numbers.weight_decay = key.second ? options_.weight_decay : 0;
     adamw_step(numbers, group.p, group.g, group.m, group.v, group.master);
   }
-  zero_grad(parameters_);
-  return norm;
 }
 
-static ParameterList with_names(const ParameterList& parameters, const std::vector<Tensor>& tensors) {
-  ParameterList list;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].defined()) list.emplace_back(parameters[i].first, tensors[i]);
+std::vector<std::pair<std::string, const Optimizer::Tensors*>> AdamWOptimizer::kept() const {
+  return {{"first", &first_}, {"second", &second_}};
+}
+
+// ---- SGD
+
+SgdOptimizer::SgdOptimizer(ParameterList parameters, const OptimizerOptions& options)
+    : Optimizer("sgd", std::move(parameters)), options_(options) {
+  momentum_ = zeros([&](const auto&) { return options_.momentum > 0; });
+}
+
+void SgdOptimizer::update(double learning_rate, double gradient_scale) {
+  struct Group {
+    std::vector<Tensor> p, g, b, master;
+  };
+  std::map<std::pair<DType, bool>, Group> groups;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& p = parameters_[i].second;
+    if (!p.grad().defined()) continue;
+    Group& group = groups[{p.dtype(), decays(p)}];
+    group.p.push_back(p);
+    group.g.push_back(p.grad());
+    if (momentum_[i].defined()) group.b.push_back(momentum_[i]);
+    if (master_[i].defined()) group.master.push_back(master_[i]);
   }
-  return list;
+  Sgd numbers{.learning_rate = learning_rate,
+              .momentum = options_.momentum,
+              .weight_decay = 0,
+              .nesterov = options_.nesterov && options_.momentum > 0,
+              .gradient_scale = gradient_scale};
+  for (auto& [key, group] : groups) {
+    numbers.weight_decay = key.second ? options_.weight_decay : 0;
+    sgd_step(numbers, group.p, group.g, group.b, group.master);
+  }
 }
 
-ParameterList AdamWOptimizer::first_moments() const { return with_names(parameters_, first_); }
-ParameterList AdamWOptimizer::second_moments() const { return with_names(parameters_, second_); }
-ParameterList AdamWOptimizer::masters() const { return with_names(parameters_, master_); }
+std::vector<std::pair<std::string, const Optimizer::Tensors*>> SgdOptimizer::kept() const {
+  return {{"momentum", &momentum_}};
+}
+
+// ---- The choice
+
+int64_t optimizer_bytes(const ParameterList& parameters, const OptimizerOptions& options) {
+  int64_t bytes = 0;
+  for (const auto& parameter : parameters) {
+    const Tensor& p = parameter.second;
+    if (!p.requires_grad()) continue;
+    int64_t lists = is_half(p.dtype()) ? 1 : 0;  // the master weight
+    if (options.name == "sgd") {
+      lists += options.momentum > 0 ? 1 : 0;
+    } else {
+      lists += options.name == "muon" && MuonOptimizer::is_layer_matrix(parameter) ? 1 : 2;
+    }
+    bytes += lists * p.numel() * size_of(arithmetic_dtype(p.dtype()));
+  }
+  return bytes;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const ParameterList& parameters, const OptimizerOptions& options) {
+  options.validate();
+  ParameterList trainable;
+  for (const auto& parameter : parameters) {
+    if (parameter.second.requires_grad()) trainable.push_back(parameter);
+  }
+  if (options.name == "sgd") return std::make_unique<SgdOptimizer>(std::move(trainable), options);
+  if (options.name == "muon") return std::make_unique<MuonOptimizer>(std::move(trainable), options);
+  return std::make_unique<AdamWOptimizer>(std::move(trainable), options);
+}
 
 }  // namespace tapehead

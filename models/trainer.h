@@ -11,84 +11,30 @@
 #include <optional>
 #include <string>
 
-#include "tapehead/models/batches.h"
-#include "tapehead/models/language_model.h"
-#include "tapehead/models/optimizer.h"
-#include "tapehead/models/schedule.h"
-#include "tapehead/ops/linear_cross_entropy.h"
+#include "tapehead/models/evaluation.h"
+#include "tapehead/models/train_state.h"
 
 namespace tapehead {
 
-/// How the head computes the loss, in the words of LinearCrossEntropyArgs and LinearCrossEntropyOptions.
-struct HeadConfig {
-  std::string chunking_method = "throughput";
-  int64_t batch_chunk_size = 0;  ///< rows of logits held at once; 0: the method's choice
-  std::string acc_policy = "auto";
-  bool recompute = false;
-  double label_smoothing = 0;  ///< of training alone
-  double z_loss = 0;           ///< of training alone
-  std::string gradient_filter = "none";
-
-  bool operator==(const HeadConfig&) const = default;
-};
-
-/// Everything that a run depends on besides its tokens. The defaults are those of tools/quickstart.
-struct TrainConfig {
-  ModelConfig model = {};
-  /// Of weights, activations and gradients: f32 or bf16. The loss, statistics of softmax and layer norm, and
-  /// what the optimiser keeps are f32 in either case.
-  DType dtype = DType::f32;
-  int64_t steps = 250;
-  int64_t batch_size = 16;       ///< windows of model.n_positions tokens in one step
-  int64_t micro_batch_size = 0;  ///< windows computed at once, less memory for the same step; 0: batch_size
-  double peak_lr = 1e-3;         ///< the schedule: CosineSchedule
-  double min_lr = 1e-4;
-  int64_t warmup_steps = 25;
-  AdamWOptions optimizer = {};
-  double clip_norm = 1;         ///< of the gradient; 0: no clipping
-  int64_t eval_interval = 100;  ///< steps between evaluations on the held-out tokens; 0: only at the end
-  int64_t save_interval = 0;    ///< steps between checkpoints; 0: only when run() returns
-  HeadConfig head = {};
-  bool document_mask = false;  ///< attention stays within a document
-  uint64_t seed = 0;           ///< of initialisation, order of windows, dropout
-  /// Folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint.
-  std::string tokenizer = {};
-
-  bool operator==(const TrainConfig&) const = default;
-
-  /// Throws ValueError that names the field, its value and the rule.
-  void validate() const;
-};
-
 struct StepMetrics {
-  int64_t step = 0;  ///< counts from 1
-  double loss = 0;   ///< nats per target token, before this step's update
+  int64_t step = 0;          ///< counts from 1
+  double loss = 0;           ///< nats per target token, before this step's update
+  double smoothed_loss = 0;  ///< mean of the steps so far, the last 50 weighing most (RunningStatistics)
   double lr = 0;
   double grad_norm = 0;             ///< before clipping
   int64_t tokens = 0;               ///< target tokens of this step
   double seconds = 0;               ///< wall time of this step
   int64_t epoch = 0;                ///< that the step's first window is of
+  bool skipped = false;             ///< the update was not made (TrainConfig::skip_z_score)
   GradientFilterStats filter = {};  ///< of the head's gradient filter; all 0 without one
 };
 
-struct Evaluation {
-  int64_t step = 0;    ///< steps made before it
-  double loss = 0;     ///< nats per target token
-  int64_t tokens = 0;  ///< target tokens
-  double seconds = 0;
-};
-
-/// Bits per byte of text: what losses under different tokenizers are compared by. `bytes` is the size of the text
-/// that the evaluated tokens stand for.
-double bits_per_byte(const Evaluation& evaluation, int64_t bytes);
-
-/// The head's memory in one micro-batch of N rows, C classes and F features: as counted in the scope "head", and what
-/// the full logits would take.
-struct HeadMemory {
-  int64_t peak_bytes = 0;  ///< counted: everything that the loss and its backward allocated at once
-  int64_t gradient_bytes =
-      0;  ///< of it, gradients of the hidden state (N, F) and the weight (C, F): any path's
-  int64_t full_logits_bytes = 0;  ///< (N, C) logits and their gradient, which the chunks replace
+/// What a run begins with.
+struct TrainStart {
+  /// Checkpoint whose weights the model takes over; empty: random ones, by seed.
+  std::string from = {};
+  /// Called once the model stands, before anything else is allocated: the place to see whether the run fits.
+  std::function<void(const LanguageModel&)> on_model = {};
 };
 
 struct RunCallbacks {
@@ -108,29 +54,28 @@ struct RunResult {
   HeadMemory head = {};
 };
 
-/// Mean loss of `model` over all windows of `data`, each target counted once. No gradient, no dropout.
-/// Throws ValueError if there is no target, or the tokens' vocabulary is larger than the model's.
-Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t batch_size = 16,
-                    const HeadConfig& head = {}, bool document_mask = false);
-
 class Trainer {
  public:
   /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the model's, or there are too
-  /// few tokens for a batch. The master weights of a bf16 model begin as the f32 model of the same seed, the
-  /// model as their rounding.
-  Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out = std::nullopt);
+  /// few tokens for a batch; what freeze() and read_weights() throw. The master weights of a bf16 model begin as the f32
+  /// model of the same seed or start.from's weights, the model as their rounding.
+  Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out = std::nullopt,
+          const TrainStart& start = {});
 
   /// Continues the run that wrote the checkpoint at `path`, bit for bit as if it had never stopped, given the
-  /// same tokens. Errors of read_train_state and load_tensors, and those above.
+  /// same tokens. `on_model`: TrainStart's. Errors of read_train_state and load_tensors, and those above.
   static Trainer resume(const std::string& path, Dataset training,
-                        std::optional<Dataset> held_out = std::nullopt);
+                        std::optional<Dataset> held_out = std::nullopt,
+                        std::function<void(const LanguageModel&)> on_model = {});
 
-  /// Runs the steps that are left, evaluates and saves as the config says. An exception of a callback ends the run
-  /// between two steps.
+  /// Runs the steps that are left, evaluates and saves as the config says. An evaluation that was due where an earlier run
+  /// stopped is made up for. An exception, a callback's included, ends the run between two steps; the latest
+  /// checkpoint stays.
   RunResult run(const RunCallbacks& callbacks = {});
 
-  /// One step. Throws RuntimeError where the gradient is no finite number. Whatever is thrown, parameters, moments
-  /// and step count are as before and no gradient is left; data and dropout have moved on.
+  /// One step. Throws RuntimeError where the loss or the gradient is no finite number, naming the first operation that made one
+  /// (AnomalyGuard, on the step computed again). Whatever is thrown, parameters, optimiser and step count are as
+  /// before and no gradient is left; data and random numbers have moved on.
   StepMetrics step();
 
   /// Writes a checkpoint (checkpoint.h).
@@ -140,21 +85,29 @@ class Trainer {
   /// Changes how far the run goes, for example after a resume. Throws ValueError below the steps already made.
   void set_steps(int64_t steps);
   const LanguageModel& model() const { return *model_; }
-  int64_t steps_made() const { return optimizer_.steps(); }
+  int64_t steps_made() const { return progress_.step; }
+  const TrainProgress& progress() const { return progress_; }
   HeadMemory head_memory() const { return head_; }
 
  private:
-  /// Forward and backward, and the head's memory. The loss.
-  double micro_batch(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& args);
+  /// Updates the parameters from their gradients, unless the guard skips that.
+  void update(StepMetrics& metrics);
+  [[noreturn]] void explain_divergence(const StepMetrics& metrics, const Batch& batch, StepNumbers numbers);
+  bool evaluate_held_out(const RunCallbacks& callbacks, RunResult& result);
+  void save_and_keep(const RunCallbacks& callbacks) const;
+  /// Gives the latest checkpoint, which is of this step, the other names that it should have.
+  void keep(const std::string& latest) const;
 
   TrainConfig config_;
   std::unique_ptr<Dataset> training_;
   std::optional<Dataset> held_out_;
   std::unique_ptr<LanguageModel> model_;
-  AdamWOptimizer optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   Batches batches_;
-  Generator dropout_, filter_;
+  StepNumbers numbers_;
+  TrainProgress progress_;
   HeadMemory head_;
+  std::string resumed_from_;
 };
 
 }  // namespace tapehead

@@ -11,6 +11,7 @@ class App;
 namespace tapehead {
 
 void add_train(CLI::App& program);
+void add_train_head(CLI::App& program);
 void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_import(CLI::App& program);

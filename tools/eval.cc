@@ -8,6 +8,7 @@
 
 #include "tapehead/core/error.h"
 #include "tapehead/models/checkpoint.h"
+#include "tapehead/models/evaluation.h"
 #include "tapehead/models/text.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"
@@ -48,7 +49,7 @@ void evaluate_run(const EvalOptions& options) {
   if (tokenizer)
     fmt::print(", {:.4f} bits per byte", bits_per_byte(evaluation, target_bytes(*tokens, *tokenizer)));
   fmt::print(" ({} tokens, model of step {})\n", format_count(evaluation.tokens),
-             format_count(loaded.state.step));
+             format_count(loaded.state.progress.step));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void export_model(const ExportOptions& options) {
   }
   save_pretrained(options.folder, *loaded.model, dtype, tokens);
   fmt::print("exported the model of step {} to {}: {}, {} parameters in {}{}\n",
-             format_count(loaded.state.step), options.folder, loaded.model->config().architecture,
+             format_count(loaded.state.progress.step), options.folder, loaded.model->config().architecture,
              format_count(loaded.model->parameter_count()), dtype,
              tokenizer ? ", its tokenizer" : "; no tokenizer");
 }

@@ -37,11 +37,11 @@ void for_each_line(std::string_view text,
 
 }  // namespace
 
-MetricsLog::MetricsLog(std::string path, int64_t step) : path_(std::move(path)) {
+MetricsLog::MetricsLog(std::string path, int64_t step, int64_t evaluated_step) : path_(std::move(path)) {
   std::string kept;
   if (std::filesystem::exists(path_)) {
-    for_each_line(read_file(path_), [&](std::string_view line, int64_t at, const json&) {
-      if (at <= step) kept.append(line).append("\n");
+    for_each_line(read_file(path_), [&](std::string_view line, int64_t at, const json& object) {
+      if (at <= (object.contains("held_out_loss") ? evaluated_step : step)) kept.append(line).append("\n");
     });
   }
   write_file_atomically(path_, kept);
@@ -52,8 +52,10 @@ MetricsLog::MetricsLog(std::string path, int64_t step) : path_(std::move(path)) 
 MetricsLog::~MetricsLog() { close(descriptor_); }
 
 void MetricsLog::add(const StepMetrics& m) {
-  json line = {{"step", m.step},     {"loss", m.loss},       {"lr", m.lr},      {"grad_norm", m.grad_norm},
-               {"tokens", m.tokens}, {"seconds", m.seconds}, {"epoch", m.epoch}};
+  json line = {{"step", m.step},       {"loss", m.loss},           {"smoothed_loss", m.smoothed_loss},
+               {"lr", m.lr},           {"grad_norm", m.grad_norm}, {"tokens", m.tokens},
+               {"seconds", m.seconds}, {"epoch", m.epoch}};
+  if (m.skipped) line["skipped"] = true;
   if (m.filter.rows > 0) {
     const auto each = [&](double total, int64_t rows) {
       return rows > 0 ? total / static_cast<double>(rows) : 0.0;

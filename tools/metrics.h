@@ -15,14 +15,15 @@ namespace tapehead {
 /// Appends to a history. Lines are written whole or not at all.
 class MetricsLog {
  public:
-  /// Keeps of an existing file the lines of steps up to `step`: later ones were made after the checkpoint
-  /// that training goes on from. Throws SystemError if the machine refuses.
-  MetricsLog(std::string path, int64_t step);
+  /// Keeps of an existing file the lines of steps up to `step`, and of evaluations up to `evaluated_step`: later ones were
+  /// made after the checkpoint that training goes on from. Throws SystemError if the machine refuses.
+  MetricsLog(std::string path, int64_t step, int64_t evaluated_step);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
 
-  /// {"step":7,"loss":8.9,"lr":0.0001,"grad_norm":1.2,"tokens":2048,"seconds":0.1,"epoch":0}
+  /// {"step":7,"loss":8.9,"smoothed_loss":9.1,"lr":0.0001,"grad_norm":1.2,"tokens":2048,"seconds":0.1,"epoch":0}, and
+  /// "skipped":true where the update was not made.
   void add(const StepMetrics& metrics);
   /// {"step":100,"held_out_loss":5.9,"bits_per_byte":2.1,"tokens":50000,"seconds":1.5}; without a tokenizer,
   /// whose bytes are counted as 0, there are no bits.

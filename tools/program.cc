@@ -13,8 +13,9 @@
 namespace tapehead {
 namespace {
 
-constexpr void (*kCommands[])(CLI::App&) = {add_train,  add_eval,     add_generate, add_report, add_import,
-                                            add_export, add_tokenize, add_head,     add_plan,   add_bench};
+constexpr void (*kCommands[])(CLI::App&) = {add_train,  add_train_head, add_eval,   add_generate,
+                                            add_report, add_import,     add_export, add_tokenize,
+                                            add_head,   add_plan,       add_bench};
 
 /// Help that shows of an option its name, what it takes, and its default.
 class HelpFormatter : public CLI::Formatter {

@@ -3,12 +3,15 @@
 //   tokenizer/               tokenizer.json, vocab.json and merges.txt
 //   tokens/                  the sources as tokens (models/dataset_folder.h), unless they are kept elsewhere
 //   data.json                where the tokens are, and how sources are weighed
-//   checkpoint.safetensors   the model and all that training goes on from (models/checkpoint.h)
+//   config.json              the options that it was begun with, for --config (tools/option_layers.h)
+//   checkpoint.safetensors   the model and all that training goes on from (models/checkpoint.h); others that are kept
+//                            stand beside it (models/checkpoint_files.h)
 //   metrics.jsonl            a line of numbers for every step and every evaluation
 //   samples.jsonl            what the model wrote at evaluations, a line for each text
 //   memory.json              the memory of one step, by what it is for
 //   loss.svg                 the loss curve
 //   summary.json             how a finished run ended
+//   lock                     while a process trains here (tools/run_lock.h)
 #pragma once
 
 #include <optional>
@@ -27,6 +30,7 @@ struct RunFolder {
   std::string tokenizer() const { return path + "/tokenizer"; }
   std::string tokens() const { return path + "/tokens"; }
   std::string data() const { return path + "/data.json"; }
+  std::string config() const { return path + "/config.json"; }
   std::string checkpoint() const { return path + "/checkpoint.safetensors"; }
   std::string checkpoint_state() const { return path + "/checkpoint.json"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }

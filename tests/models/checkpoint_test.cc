@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "tapehead/core/file.h"
@@ -20,6 +21,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 class CheckpointTest : public TrainingFixture {
@@ -37,16 +39,35 @@ class CheckpointTest : public TrainingFixture {
     return names;
   }
 
+  /// The same tensors with other metadata.
+  void write_with_metadata(const SafetensorsMetadata& metadata) const {
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    const SafetensorsFile file = SafetensorsFile::open(path_);
+    for (const std::string& name : file.names()) tensors.emplace_back(name, file.tensor(name).clone());
+    write_safetensors(path_, tensors, metadata);
+  }
+
+  /// The tensor that holds byte `offset` of the data: all are f32, so they stand in the header's order.
+  static std::string tensor_at(const SafetensorsFile& file, size_t offset) {
+    for (const std::string& name : file.names()) {
+      const auto size = static_cast<size_t>(file.tensor(name).bytes());
+      if (offset < size) return name;
+      offset -= size;
+    }
+    return "none";
+  }
+
   Trainer trainer_;
 };
 
 TEST_F(CheckpointTest, StateAndTensorsComeBack) {
   const TrainState state = read_train_state(path_);
   EXPECT_EQ(state.config, trainer_.config());
-  EXPECT_EQ(state.step, 1);
+  EXPECT_EQ(state.progress, trainer_.progress());
+  EXPECT_EQ(state.optimizer_steps, 1);
   EXPECT_EQ(state.position, (DataPosition{.epoch = 0, .window = 4}));
   EXPECT_EQ(state.training_tokens, 500);
-  EXPECT_GT(state.dropout.next, 0u);
+  EXPECT_GT(state.numbers.dropout.next, 0u);
 
   const LoadedModel loaded = load_model(path_);
   EXPECT_EQ(loaded.model->config(), trainer_.config().model);
@@ -66,34 +87,57 @@ TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
                   .steps = 91,
                   .batch_size = 92,
                   .micro_batch_size = 93,
+                  .schedule = "wsd",
                   .peak_lr = 0.125,
                   .min_lr = 0.0625,
                   .warmup_steps = 94,
-                  .optimizer = {.beta1 = 0.1, .beta2 = 0.2, .epsilon = 0.3, .weight_decay = 0.4},
+                  .decay_steps = 103,
+                  .optimizer = {.beta1 = 0.1,
+                                .beta2 = 0.2,
+                                .epsilon = 0.3,
+                                .momentum = 0.5,
+                                .nesterov = false,
+                                .weight_decay = 0.4},
                   .clip_norm = 0.6,
+                  .skip_z_score = 0.7,
                   .eval_interval = 95,
                   .save_interval = 96,
+                  .keep = 104,
+                  .keep_best = true,
                   .head = {.chunking_method = "auto",
                            .batch_chunk_size = 97,
                            .acc_policy = "compact",
                            .recompute = true,
                            .label_smoothing = 0.125,
                            .z_loss = 0.25},
+                  .freeze = "h.*",
+                  .recompute_activations = true,
+                  .document_mask = true,
                   .seed = ~uint64_t{0},
                   .tokenizer = "a \"folder\"/größe"};
-  state.step = 98;
+  state.progress = {.step = 98,
+                    .loss = {.mean_sum = 1.5, .square_sum = 2.5, .count = 3},
+                    .guard = {.loss = {.mean_sum = 3.5, .square_sum = 4.5, .count = 5},
+                              .norm = {.mean_sum = 5.5, .square_sum = 6.5, .count = 7},
+                              .in_a_row = 2},
+                    .evaluated_step = 97,
+                    .best_step = 96,
+                    .best_loss = 0.1};
+  state.optimizer_steps = 95;
   state.position = {.epoch = 99, .window = 100};
   state.training_tokens = 101;
-  state.dropout = {.seed = ~uint64_t{1}, .next = 102};
-  const AdamWOptimizer optimizer(trainer_.model().parameters());
-  save_checkpoint(path_, state, trainer_.model(), &optimizer);
+  state.numbers = {.dropout = {.seed = ~uint64_t{1}, .next = 102}, .filter = {.seed = 103, .next = 104}};
+  save_checkpoint(path_, state, trainer_.model(), nullptr);
   const TrainState back = read_train_state(path_);
   EXPECT_EQ(back.config, state.config);
-  EXPECT_EQ(back.step, state.step);
+  EXPECT_EQ(back.progress, state.progress);
+  EXPECT_EQ(back.optimizer_steps, state.optimizer_steps);
   EXPECT_EQ(back.position, state.position);
   EXPECT_EQ(back.training_tokens, state.training_tokens);
-  EXPECT_EQ(back.dropout.seed, state.dropout.seed);
-  EXPECT_EQ(back.dropout.next, state.dropout.next);
+  EXPECT_EQ(back.numbers.dropout.seed, state.numbers.dropout.seed);
+  EXPECT_EQ(back.numbers.dropout.next, state.numbers.dropout.next);
+  EXPECT_EQ(back.numbers.filter.seed, state.numbers.filter.seed);
+  EXPECT_EQ(back.numbers.filter.next, state.numbers.filter.next);
 }
 
 TEST_F(CheckpointTest, ALlamaComesBackWithEveryFieldOfItsConfig) {
@@ -118,7 +162,7 @@ TEST_F(CheckpointTest, ALlamaComesBackWithEveryFieldOfItsConfig) {
                         .attention_out_bias = true,
                         .mlp_bias = true};
   const auto model = make_model(state.config.model, 3);
-  save_checkpoint(path_, state, *model, AdamWOptimizer(model->parameters()));
+  save_checkpoint(path_, state, *model, nullptr);
   EXPECT_EQ(read_train_state(path_).config, state.config);
   EXPECT_EQ(numbers(load_model(path_).model->parameters()), numbers(model->parameters()));
 }
@@ -134,7 +178,7 @@ TEST_F(CheckpointTest, TheJsonBesideItSaysTheSameAndNothingElseIsLeft) {
 // Nothing but the safetensors file is read, so the two cannot disagree.
 TEST_F(CheckpointTest, TheJsonIsNotNeeded) {
   std::filesystem::remove(folder_ + "/run.json");
-  EXPECT_EQ(read_train_state(path_).step, 1);
+  EXPECT_EQ(read_train_state(path_).progress.step, 1);
 }
 
 TEST_F(CheckpointTest, ParametersCarryTheirHuggingFaceNames) {
@@ -169,19 +213,19 @@ TEST_F(CheckpointTest, AnF32RunHasNoMasterWeights) {
     EXPECT_EQ(name.find("optimizer.master."), std::string::npos) << name;
 }
 
-// Written before there was a choice of dtype or of architecture.
-TEST_F(CheckpointTest, WithoutADtypeItIsF32AndWithoutAnArchitectureGPT2) {
+// Those of before had no version, no checksums, and none of the fields that came later.
+TEST_F(CheckpointTest, OneOfVersion1IsReadAndGoesOn) {
   auto json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
-  ASSERT_EQ(json["training"].erase("dtype"), 1u);
+  for (const char* key : {"version", "progress"}) ASSERT_EQ(json.erase(key), 1u) << key;
+  for (const char* key : {"dtype", "schedule", "decay_steps", "optimizer", "momentum", "nesterov",
+                          "skip_z_score", "keep", "keep_best", "freeze", "recompute_activations"})
+    ASSERT_EQ(json["training"].erase(key), 1u) << key;
   for (const char* key :
        {"architecture", "n_inner", "n_kv_head", "head_dim", "rope_theta", "rope_type", "rope_factor",
         "rope_low_freq_factor", "rope_high_freq_factor", "rope_original_max_position_embeddings", "tied_head",
         "attention_bias", "attention_out_bias", "mlp_bias"})
     ASSERT_EQ(json["model"].erase(key), 1u) << key;
-  std::vector<std::pair<std::string, Tensor>> tensors;
-  const SafetensorsFile file = SafetensorsFile::open(path_);
-  for (const std::string& name : file.names()) tensors.emplace_back(name, file.tensor(name).clone());
-  write_safetensors(path_, tensors, {{"tapehead", json.dump()}});
+  write_with_metadata({{"tapehead", json.dump()}});
   EXPECT_EQ(load_model(path_).model->dtype(), DType::f32);
   Trainer resumed = Trainer::resume(path_, training());
   resumed.step();
@@ -199,21 +243,75 @@ TEST_F(CheckpointTest, AModelAloneIsThereToBeginFromAndNotToGoOnWith) {
                   AllOf(HasSubstr(path_), HasSubstr("holds a model without an optimiser's state"))));
 }
 
+TEST_F(CheckpointTest, OneOfANewerVersionIsRefusedInOneLine) {
+  auto json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
+  json["version"] = kTrainStateVersion + 1;
+  json["training"] = "in words of its own";
+  write_with_metadata({{"tapehead", json.dump()}});
+  EXPECT_THAT([&] { load_model(path_); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("version 3"),
+                                              HasSubstr("versions up to 2"), Not(HasSubstr("\n")))));
+}
+
+// ---- Damage
+
 TEST_F(CheckpointTest, AMissingFileIsNamed) {
   EXPECT_THAT([&] { load_model(folder_ + "/none.safetensors"); },
               ThrowsMessage<ValueError>(HasSubstr("none.safetensors")));
 }
 
-// Every length from nothing to all but one byte would take long; these cut through each part of the file.
+// Every length from nothing to all but one byte would take long; these cut through each part of the file, and anywhere.
 TEST_F(CheckpointTest, AFileCutShortAnywhereIsNamed) {
   const std::string bytes = read_file(path_);
-  for (const size_t length :
-       {size_t{0}, size_t{5}, size_t{8}, size_t{100}, bytes.size() / 2, bytes.size() - 1}) {
+  std::vector<size_t> lengths = {0, 5, 8, 100, bytes.size() / 2, bytes.size() - 1};
+  Generator random{.seed = 3};
+  for (int i = 0; i < 30; ++i) lengths.push_back(random.below(bytes.size()));
+  for (const size_t length : lengths) {
     write_file_atomically(path_, bytes.substr(0, length));
     EXPECT_THAT([&] { load_model(path_); }, ThrowsMessage<ValueError>(HasSubstr(path_))) << length;
     EXPECT_THAT([&] { Trainer::resume(path_, training()); }, ThrowsMessage<ValueError>(HasSubstr(path_)))
         << length;
   }
+}
+
+// One bit of each of the file's bytes in turn would take long: of a random choice of them.
+TEST_F(CheckpointTest, AFlippedBitIsSeenAndItsTensorNamed) {
+  const SafetensorsFile file = SafetensorsFile::open(path_);
+  const std::string bytes = read_file(path_);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const size_t data = 8 + header;
+  Generator random{.seed = 7};
+  const LoadedModel whole = load_model(path_);
+  const auto expected = numbers(whole.model->parameters());
+  for (int i = 0; i < 300; ++i) {
+    // Half of them in the header, which is small beside the data.
+    const size_t at = i % 2 ? random.below(data) : data + random.below(bytes.size() - data);
+    std::string flipped = bytes;
+    flipped[at] = static_cast<char>(flipped[at] ^ 1 << random.below(8));
+    write_file_atomically(path_, flipped);
+    try {
+      const Trainer resumed = Trainer::resume(path_, training());
+      // Unseen only where nothing depends on it.
+      EXPECT_EQ(numbers(resumed.model().parameters()), expected) << at;
+      EXPECT_LT(at, data) << "bit of a tensor";
+    } catch (const std::invalid_argument& error) {  // ValueError or TypeError
+      EXPECT_THAT(error.what(), HasSubstr(path_)) << at;
+      if (at >= data) {
+        EXPECT_THAT(error.what(), HasSubstr(tensor_at(file, at - data))) << at;
+      }
+    }
+  }
+}
+
+TEST_F(CheckpointTest, AChangedStateIsSeen) {
+  std::string bytes = read_file(path_);
+  const size_t at = bytes.find("peak_lr");
+  ASSERT_NE(at, bytes.npos);
+  bytes[bytes.find("0.01", at) + 3] = '2';  // another number, as valid as the first
+  write_file_atomically(path_, bytes);
+  EXPECT_THAT([&] { load_model(path_); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("its state does not match"))));
 }
 
 TEST_F(CheckpointTest, AnotherModelsShapeNamesTheTensorAndBothShapes) {

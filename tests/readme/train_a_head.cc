@@ -29,6 +29,7 @@ int main() {
     const Tensor loss = linear_cross_entropy(embedding(table, ids), weight, next, args);
     backward(loss);
     optimizer.step(0.05);
+    optimizer.zero_grad();
     if (step % 10 == 0) fmt::print("step {}: {:.3f} nats per byte\n", step, loss.item());
   }
 }

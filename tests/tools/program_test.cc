@@ -30,8 +30,9 @@ class Program : public ProgramTest {
 
   /// Names in the run's folder that are none of a run's.
   Args strangers() const {
-    const Args known = {"tokenizer",       "tokens",        "data.json", "checkpoint.safetensors",
-                        "checkpoint.json", "metrics.jsonl", "loss.svg",  "summary.json"};
+    const Args known = {
+        "tokenizer",       "tokens",        "data.json", "config.json", "checkpoint.safetensors",
+        "checkpoint.json", "metrics.jsonl", "loss.svg",  "summary.json"};
     Args found;
     for (const auto& entry : fs::directory_iterator(folder_ / "run")) {
       const std::string name = entry.path().filename();
@@ -221,6 +222,7 @@ TEST_F(Program, TrainsOnTokenFiles) {
 
 TEST_F(Program, ExplainsItself) {
   const std::vector<Args> commands = {{"train"},
+                                      {"train-head"},
                                       {"eval"},
                                       {"generate"},
                                       {"report"},
@@ -396,7 +398,7 @@ TEST_F(Program, RefusesACheckpointCutShort) {
   }
 }
 
-TEST_F(Program, RefusesACheckpointOfAnotherShape) {
+TEST_F(Program, RefusesACheckpointWhoseStateWasChanged) {
   ASSERT_EQ(run(train(kTiny)).status, 0);
   std::string checkpoint = read_file(folder_ / "run/checkpoint.safetensors");
   const size_t width = checkpoint.find("n_embd");
@@ -404,7 +406,7 @@ TEST_F(Program, RefusesACheckpointOfAnotherShape) {
   ASSERT_LT(at, width + 20);
   checkpoint.replace(at, 2, "32");
   write_file(folder_ / "run/checkpoint.safetensors", checkpoint);
-  expect_error({"eval", path("run")}, 2, "ValueError", "(300, 16)");
+  expect_error({"eval", path("run")}, 2, "ValueError", "its state does not match its checksum");
 }
 
 }  // namespace

@@ -1,0 +1,50 @@
+#include "tapehead/models/evaluation.h"
+
+#include <algorithm>
+#include <numbers>
+
+#include "tapehead/core/stopwatch.h"
+
+namespace tapehead {
+
+double bits_per_byte(const Evaluation& evaluation, int64_t bytes) {
+  return evaluation.loss * static_cast<double>(evaluation.tokens) /
+         (std::numbers::ln2 * static_cast<double>(bytes));
+}
+
+void check_vocabulary(const Dataset& data, const ModelConfig& model) {
+  check<ValueError>(
+      data.vocab_size() <= model.vocab_size,
+      "[train] the tokens are of a vocabulary of {}, the model's has {}: another tokenizer made them",
+      data.vocab_size(), model.vocab_size);
+}
+
+Tensor on_device(const Tensor& x, Device device) { return x.defined() ? x.to(device) : x; }
+
+Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t batch_size,
+                    const HeadConfig& head, bool document_mask) {
+  check_vocabulary(data, model.config());
+  const Windows windows(data, model.config().n_positions, document_mask);
+  check<ValueError>(
+      windows.size() >= 1,
+      "[evaluate] {} tokens have no target: at least 2 are needed, one to predict the other from",
+      data.size());
+  check<ValueError>(batch_size >= 1, "[evaluate] batch_size is {}: it must be at least 1", batch_size);
+  const Stopwatch stopwatch;
+  const NoGradGuard no_grad;
+  const LinearCrossEntropyArgs args = head.evaluation_args();
+  Evaluation evaluation;
+  for (int64_t first = 0; first < windows.size(); first += batch_size) {
+    const Batch batch = windows.read(first, std::min(batch_size, windows.size() - first));
+    evaluation.loss += model
+                           .loss(batch.ids.to(model.device()), batch.targets.to(model.device()), args,
+                                 {.first_seen = on_device(batch.first_seen, model.device())})
+                           .item();
+    evaluation.tokens += batch.target_tokens;
+  }
+  evaluation.loss /= static_cast<double>(evaluation.tokens);
+  evaluation.seconds = stopwatch.seconds();
+  return evaluation;
+}
+
+}  // namespace tapehead

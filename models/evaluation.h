@@ -1,0 +1,31 @@
+// The loss of a model on tokens that it was not trained on.
+#pragma once
+
+#include "tapehead/models/batches.h"
+#include "tapehead/models/train_config.h"
+
+namespace tapehead {
+
+struct Evaluation {
+  int64_t step = 0;    ///< steps made before it
+  double loss = 0;     ///< nats per target token
+  int64_t tokens = 0;  ///< target tokens
+  double seconds = 0;
+};
+
+/// Bits per byte of text: what losses under different tokenizers are compared by. `bytes` is the size of the text
+/// that the evaluated tokens stand for.
+double bits_per_byte(const Evaluation& evaluation, int64_t bytes);
+
+/// Throws ValueError if the tokens' vocabulary is larger than the model's.
+void check_vocabulary(const Dataset& data, const ModelConfig& model);
+
+/// x there; undefined stays undefined.
+Tensor on_device(const Tensor& x, Device device);
+
+/// Mean loss of `model` over all windows of `data`, each target counted once. No gradient, no dropout.
+/// Throws ValueError if there is no target, or the tokens' vocabulary is larger than the model's.
+Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t batch_size = 16,
+                    const HeadConfig& head = {}, bool document_mask = false);
+
+}  // namespace tapehead

@@ -1,0 +1,63 @@
+#include "tapehead/models/memory_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tapehead/core/memory.h"
+#include "tapehead/ops/linear_cross_entropy_plan.h"
+
+namespace tapehead {
+
+// What forward keeps of `rows` contexts of `positions` tokens each.
+static int64_t count_activations(const LanguageModel& model, int64_t rows, int64_t positions,
+                                 bool recompute) {
+  Generator dropout;
+  const Tensor ids = Tensor::zeros({rows, positions}, DType::i64, model.device());
+  const int64_t before = memory_stats(model.device()).live_bytes;
+  const Tensor hidden = model.hidden(ids, {.dropout = &dropout, .recompute = recompute});
+  return memory_stats(model.device()).live_bytes - before;
+}
+
+MemoryPlanner::MemoryPlanner(const LanguageModel& model, const TrainConfig& config)
+    : config_(config), trains_head_(model.head_weight().requires_grad()) {
+  for (const auto& [name, p] : model.parameters()) {
+    fixed_.parameters += p.bytes();
+    if (p.requires_grad()) fixed_.gradients += p.bytes();
+  }
+  fixed_.optimizer = optimizer_bytes(model.parameters(), config.optimizer);
+
+  const int64_t positions = std::min<int64_t>(config.model.n_positions, 16);
+  const auto count = [&](int64_t rows, bool recompute) {
+    return static_cast<double>(count_activations(model, rows, positions, recompute)) /
+           static_cast<double>(positions);
+  };
+  const bool recompute = config.recompute_activations;
+  bytes_per_token_ = count(2, recompute) - count(1, recompute);
+  bytes_per_position_ = count(1, recompute) - bytes_per_token_;
+  // Backward has one block at a time as if it had been kept.
+  if (recompute)
+    bytes_per_block_token_ = (count(2, false) - count(1, false)) / static_cast<double>(config.model.n_layer);
+  trains_body_ = model.hidden(Tensor::zeros({1, 1}, DType::i64, model.device())).requires_grad();
+}
+
+MemoryPlan MemoryPlanner::plan(int64_t micro_batch) const {
+  MemoryPlan plan = fixed_;
+  const int64_t positions = config_.model.n_positions, tokens = micro_batch * positions;
+  plan.activations = std::llround(bytes_per_token_ * static_cast<double>(tokens) +
+                                  bytes_per_position_ * static_cast<double>(positions));
+  const LinearCrossEntropyProblem problem{.N = tokens,
+                                          .F = config_.model.n_embd,
+                                          .C = config_.model.vocab_size,
+                                          .dtype = config_.dtype,
+                                          .input_grad = trains_body_,
+                                          .weight_grad = trains_head_};
+  const PathPlan head = plan_linear_cross_entropy(problem, config_.head.training_args()).chunked;
+  plan.head = std::max(head.forward.peak_bytes, head.backward.peak_bytes);
+  const int64_t block = std::llround(bytes_per_block_token_ * static_cast<double>(tokens));
+  const int64_t earlier = micro_batch < config_.batch_size ? plan.gradients : 0;
+  plan.peak = plan.parameters + plan.optimizer +
+              std::max(earlier + plan.activations + std::max(plan.head, block), plan.gradients);
+  return plan;
+}
+
+}  // namespace tapehead

@@ -1,0 +1,229 @@
+// `tapehead train` over its life: how it is set up, and what becomes of it when it is interrupted.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tapehead/core/random.h"
+#include "tapehead/models/checkpoint_files.h"
+#include "tapehead/models/trainer.h"
+#include "tapehead/tests/tools/program_fixture.h"
+#include "tapehead/tools/run_folder.h"
+
+namespace tapehead::testing_program {
+namespace {
+
+using json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+class Training : public ProgramTest {
+ protected:
+  void SetUp() override {
+    ProgramTest::SetUp();
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += fmt::format("line {} tells of {} apples\n", i, i * i % 37);
+    write_file(folder_ / "text.txt", text);
+  }
+
+  /// A new run of a model so small that its steps take no time.
+  Args begin(const std::string& out, const Args& more = {}) const {
+    return Args{"train",
+                "--text",
+                path("text.txt"),
+                "--out",
+                path(out),
+                "--n-layer",
+                "1",
+                "--n-head",
+                "1",
+                "--n-embd",
+                "8",
+                "--threads",
+                "1",
+                "--context",
+                "8",
+                "--vocab-size",
+                "260",
+                "--warmup",
+                "2",
+                "--batch-size",
+                "2"} +
+           more;
+  }
+
+  std::string checkpoint(const std::string& run) const { return path(run + "/checkpoint.safetensors"); }
+
+  /// The files in a run's folder, if there is one.
+  Args names(const std::string& run) const {
+    Args list;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(folder_ / run, none))
+      list.push_back(entry.path().filename());
+    std::ranges::sort(list);
+    return list;
+  }
+
+  /// A history without what no two runs share: how long its steps took.
+  std::string history(const std::string& run) const {
+    std::string lines;
+    std::ifstream file(path(run + "/metrics.jsonl"));
+    for (std::string line; std::getline(file, line);) {
+      json object = json::parse(line);
+      object.erase("seconds");
+      lines += object.dump() + "\n";
+    }
+    return lines;
+  }
+
+  /// Until the run's history is longer than `lines`, or the child has ended.
+  void wait_for_step(pid_t child, int64_t lines) const {
+    siginfo_t ended = {};
+    while (count_lines(read_file(folder_ / "run/metrics.jsonl")) <= lines && ended.si_pid == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+    }
+  }
+
+  json config(const std::string& run) const { return json::parse(read_file(folder_ / run / "config.json")); }
+  std::string write_config(const json& config) const {
+    write_file(folder_ / "config.json", config.dump());
+    return path("config.json");
+  }
+};
+
+// ---- Setting it up
+
+TEST_F(Training, ItsConfigFileMakesTheSameRunAgain) {
+  ASSERT_EQ(run(begin("first", {"--steps", "5", "--schedule", "wsd", "--keep-best", "--lr", "0.003"})).status,
+            0);
+  const Result again = run({"train", "--config", path("first/config.json"), "--out", path("again")});
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(read_file(checkpoint("again")), read_file(checkpoint("first")));
+  json first = config("first"), second = config("again");
+  EXPECT_EQ(first["lr"], 0.003);
+  EXPECT_EQ(first["keep-best"], true);
+  EXPECT_EQ(first["head-recompute"], false);
+  EXPECT_EQ(first["n-embd"], 8);
+  EXPECT_EQ(first.erase("out"), 1u);
+  second.erase("out");
+  EXPECT_EQ(second, first);
+}
+
+TEST_F(Training, FlagsGoBeforeTheConfigAndThatBeforeThePreset) {
+  const std::string file = write_config({{"preset", "gpt2-124m"},
+                                         {"n_layer", 1},
+                                         {"n-head", 2},
+                                         {"n-embd", 8},
+                                         {"steps", 3},
+                                         {"batch-size", 5},
+                                         {"context", 8},
+                                         {"accumulate", 1},
+                                         {"vocab-size", 258}});
+  const Result result =
+      run({"train", "--config", file, "--steps", "2", "--text", path("text.txt"), "--out", path("run")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const json resolved = config("run");
+  EXPECT_EQ(resolved["steps"], 2);
+  EXPECT_EQ(resolved["batch-size"], 5);
+  EXPECT_EQ(resolved["warmup"], 2000);  // the preset's
+  EXPECT_EQ(resolved["preset"], "gpt2-124m");
+  EXPECT_EQ(resolved["beta1"], 0.9);  // nobody's
+}
+
+TEST_F(Training, RefusesAConfigThatItDoesNotUnderstand) {
+  const auto expect = [&](const json& config, const std::string& part) {
+    expect_error({"train", "--config", write_config(config)}, 2, "ValueError", part);
+  };
+  expect({{"n-layers", 3}}, "no option \"n-layers\"; did you mean \"n-layer\"?");
+  expect({{"headzloss", 0.1}}, "did you mean \"head-z-loss\"?");
+  expect({{"version", 2}, {"n-layer", 3}}, "is of version 2, and this program reads versions up to 1");
+  expect({{"version", "one"}}, "version is \"one\"");
+  expect({{"n-layer", "three"}}, "\"n-layer\": Could not convert");
+  expect({{"n-layer", json::object()}}, "\"n-layer\" is {}");
+  expect({{"optimizer", "adam"}}, "name is adam");
+  expect(json::array(), "holds no JSON object");
+  write_file(folder_ / "config.json", "{");
+  expect_error({"train", "--config", path("config.json")}, 2, "ValueError", "holds no JSON object");
+  expect_error({"train", "--config", path("none.json")}, 2, "ValueError", "there is no file");
+  expect_error({"train", "--preset", "gpt3"}, 2, "ValueError",
+               "no preset gpt3; there are quickstart, gpt2-124m");
+}
+
+TEST_F(Training, RefusesOptionsThatContradictEachOther) {
+  const auto expect = [&](const Args& more, const std::string& part) {
+    expect_error(begin("run", more), 2, "ValueError", part);
+  };
+  expect({"--decay-steps", "3"}, "--decay-steps needs --schedule wsd");
+  expect({"--schedule", "constant", "--min-lr", "0"}, "--min-lr needs a --schedule that falls");
+  expect({"--momentum", "0.9"}, "--momentum needs --optimizer sgd or muon");
+  expect({"--head-chunking-method", "auto", "--head-batch-chunk-size", "4"},
+         "--head-chunking-method needs --head-batch-chunk-size 0");
+  expect({"--min-lr", "1"}, "min_lr must not be larger");
+  expect({"--tokens", path("t")}, "--text excludes --tokens");
+  expect({"--config", write_config({{"tokens", "t"}})}, "--text excludes --tokens");
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+// ---- Interruptions
+
+TEST_F(Training, OneFolderTakesOneProcess) {
+  const Args endless = begin("run", {"--steps", "1000000", "--save-every", "1"});
+  const pid_t child = start(endless);
+  wait_for(child, "run/metrics.jsonl", "\"step\":2");
+  const std::string reason = fmt::format("process {} is at work in {}", child, path("run"));
+  expect_error(endless, 2, "ValueError", reason);
+  expect_error({"train", "--resume", path("run")}, 2, "ValueError", reason);
+  kill(child, SIGKILL);
+  finish(child);
+  EXPECT_TRUE(fs::exists(folder_ / "run/lock"));  // left behind, and no obstacle
+  const json state = json::parse(read_file(folder_ / "run/checkpoint.json"));
+  const int64_t step = state.at("step");
+  const Result resumed = run({"train", "--resume", path("run"), "--steps", fmt::format("{}", step + 3)});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_FALSE(fs::exists(folder_ / "run/lock"));
+}
+
+// Half of the kills come at any moment, from before the first line of output on; the other half soon after a
+// step, when a checkpoint is being written.
+TEST_F(Training, TwoHundredKillsLoseNothing) {
+  const Args options = {"--schedule", "constant", "--save-every", "1",         "--eval-every", "3",
+                        "--keep",     "2",        "--keep-best",  "--dropout", "0.1"};
+  const Args endless = begin("run", options + Args{"--steps", "1000000"});
+  Generator random{.seed = 11};
+  int64_t step = 0, unfinished = 0;
+  for (int i = 0; i < 200; ++i) {
+    const bool begun = fs::exists(checkpoint("run"));
+    const int64_t steps_before = count_lines(read_file(folder_ / "run/metrics.jsonl"));
+    const pid_t child = start(begun ? Args{"train", "--resume", path("run"), "--threads", "1"} : endless);
+    if (i % 2) {
+      wait_for_step(child, steps_before);
+      std::this_thread::sleep_for(std::chrono::microseconds(random.below(6000)));
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(random.below(60000)));
+    }
+    kill(child, SIGKILL);
+    ASSERT_EQ(finish(child).status, 128 + SIGKILL) << read_file(path("stderr"));
+    for (const std::string& name : names("run")) unfinished += name.find(".tmp.") != name.npos;
+    if (!fs::exists(checkpoint("run"))) {
+      ASSERT_FALSE(begun) << "the checkpoint is gone after kill " << i;
+      continue;
+    }
+    // Whole, every tensor of it, and none older than before.
+    const Trainer whole = Trainer::resume(checkpoint("run"), open_data(RunFolder{path("run")}).training);
+    EXPECT_GE(whole.steps_made(), step) << i;
+    step = whole.steps_made();
+  }
+  EXPECT_GT(unfinished, 0) << "no kill came while a file was written";
+  const Args steps = {"--steps", fmt::format("{}", step + 2)};
+  const Result last = run(Args{"train", "--resume", path("run"), "--threads", "1"} + steps);
+  ASSERT_EQ(last.status, 0) << last.err;
+  const Result uninterrupted = run(begin("whole", options + steps));
+  ASSERT_EQ(uninterrupted.status, 0) << uninterrupted.err;
+
+  EXPECT_EQ(read_file(checkpoint("run")), read_file(checkpoint("whole")));
+  EXPECT_EQ(history("run"), history("whole"));
+  EXPECT_EQ(read_file(best_checkpoint(checkpoint("run"))), read_file(best_checkpoint(checkpoint("whole"))));
+  EXPECT_EQ(names("run"), names("whole"));
+}
+
+}  // namespace
+}  // namespace tapehead::testing_program

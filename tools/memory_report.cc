@@ -1,0 +1,74 @@
+#include "tapehead/tools/memory_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "tapehead/tools/format.h"
+
+namespace tapehead {
+
+// The number that a file holds, as control groups write it; none for "max" and where there is no such file.
+static std::optional<int64_t> read_number(const char* path) {
+  std::ifstream file(path);
+  int64_t number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+std::optional<int64_t> available_memory() {
+  std::optional<int64_t> available;
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    int64_t kibibytes = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %ld kB", &kibibytes) == 1) available = kibibytes * 1024;
+  }
+  const auto limit = read_number("/sys/fs/cgroup/memory.max"),
+             used = read_number("/sys/fs/cgroup/memory.current");
+  if (limit && used) available = std::min(available.value_or(*limit), std::max<int64_t>(*limit - *used, 0));
+  return available;
+}
+
+// What to change for the run to fit, with what it would take then.
+static std::string remedy(const MemoryPlanner& planner, const LanguageModel& model, const TrainConfig& config,
+                          int64_t limit) {
+  for (int64_t parts = 2; parts < 2 * config.batch_size; parts *= 2) {
+    const int64_t rows = (config.batch_size + parts - 1) / parts;
+    const int64_t peak = planner.plan(rows).peak;
+    if (rows < config.micro_batch() && peak <= limit)
+      return fmt::format("--accumulate {} takes {}", std::min(parts, config.batch_size), format_bytes(peak));
+  }
+  TrainConfig small = config;
+  small.recompute_activations = true;
+  std::string options = fmt::format("--accumulate {} --recompute-activations", config.batch_size);
+  for (const int64_t chunk : {config.head.batch_chunk_size, int64_t{64}}) {
+    small.head.batch_chunk_size = chunk;
+    const int64_t peak = MemoryPlanner(model, small).plan(1).peak;
+    if (peak <= limit) return fmt::format("{} takes {}", options, format_bytes(peak));
+    options += " --head-batch-chunk-size 64";
+  }
+  return fmt::format(
+      "even one context at a time takes {}: choose a smaller model or --context, or --dtype bf16",
+      format_bytes(planner.plan(1).peak));
+}
+
+void report_memory(const LanguageModel& model, const TrainConfig& config, std::optional<int64_t> limit) {
+  const MemoryPlanner planner(model, config);
+  const MemoryPlan plan = planner.plan();
+  if (!limit) {
+    limit = available_memory();
+    if (limit) *limit += plan.parameters;  // which are there
+  }
+  fmt::print("memory: {} for parameters, {} gradients, {} optimizer, {} activations, {} head; {} at once{}\n",
+             format_bytes(plan.parameters), format_bytes(plan.gradients), format_bytes(plan.optimizer),
+             format_bytes(plan.activations), format_bytes(plan.head), format_bytes(plan.peak),
+             limit ? fmt::format(" of {}", format_bytes(*limit)) : "");
+  std::fflush(stdout);
+  if (!limit || plan.peak <= *limit) return;
+  fail<ValueError>("[train] a step takes {} of memory, and there are {}: {}", format_bytes(plan.peak),
+                   format_bytes(*limit), remedy(planner, model, config, *limit));
+}
+
+}  // namespace tapehead

@@ -1,0 +1,47 @@
+// The options of `tapehead train`: command line, config file, preset.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tapehead/models/train_config.h"
+#include "tapehead/tools/run_folder.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tapehead {
+
+/// What every command that trains takes.
+void add_optimizer_options(CLI::App& command, OptimizerOptions& optimizer);
+void add_schedule_options(CLI::App& command, std::string& name, double& peak, double& minimum,
+                          int64_t& warmup);
+void add_head_options(CLI::App& command, HeadConfig& head);
+
+struct TrainArguments {
+  DataOptions data;
+  TrainConfig config{.save_interval = 250};
+  std::string dtype = "f32";
+  int64_t accumulate = 1;
+  std::string preset, config_file;
+  std::string out = "runs/train";
+  std::string from;  ///< folder of a run, or a checkpoint in it
+  std::string resume;
+  std::string memory_limit;
+  int64_t log_every = 0;
+
+  /// Adds all of them. What describes a new run excludes --resume.
+  void add_options(CLI::App& train);
+
+  /// What the command line left open is taken from the config file, and what that leaves open from the preset. Then `config`
+  /// is complete but for what the data decide. Throws ValueError that names the options which contradict each
+  /// other, a key that is no option, a value that cannot be.
+  void settle(CLI::App& train);
+
+  /// Of --memory-limit. Throws ValueError unless it is a size.
+  std::optional<int64_t> memory_bytes() const;
+};
+
+}  // namespace tapehead
