@@ -221,6 +221,15 @@ TEST_F(TokenizerJson, MergesMayBeStringsOrPairs) {
   }
 }
 
+TEST_F(TokenizerJson, OfAddedTokensThatBeginAlikeTheLongestIsFound) {
+  write([](auto& document) { document["added_tokens"][4]["content"] = "<tool"; });
+  const int32_t longer = golden_["added_tokens"][3]["id"];
+  const int32_t shorter = golden_["added_tokens"][4]["id"];
+  const Tokenizer tokenizer = Tokenizer::load(folder_);
+  EXPECT_THAT(tokenizer.encode("<tool_call><tool<tool_call>"), ElementsAre(longer, shorter, longer));
+  EXPECT_EQ(tokenizer.encode("<tool_call").front(), shorter);
+}
+
 TEST_F(TokenizerJson, TheEndOfTextIsWhatTheConfigurationSays) {
   write([](auto&) {});
   const auto end = [&] {
