@@ -2,7 +2,9 @@
 //
 // All share one loop, `reduce`. Its order of summation depends on the layout alone, not on the number of
 // threads; sums run in f64.
+#include <functional>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "tapehead/backends/cpu/cpu_backend.h"
@@ -34,10 +36,16 @@ struct AxisSplit {
 
 }  // namespace
 
-// For every element of y, calls finish(offset in y, accumulator), where fold(accumulator, x value) took in
-// every element of x behind it and merge(accumulator, accumulator) joined parts; each starts as `initial`.
-template <class T, class A, class Fold, class Merge, class Finish>
-static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge merge, Finish finish) {
+// Takes what was folded behind outputs that stand `step` apart in y, from the element `at` on. Not a template argument of
+// `reduce`, which would be compiled again for every dtype of y.
+template <class A>
+using Finish = std::function<void(int64_t at, int64_t step, std::span<const A> folded)>;
+
+// For every element of y, calls finish, where fold(accumulator, x value) took in every element of x behind it and
+// merge(accumulator, accumulator) joined parts; each starts as `initial`.
+template <class T, class A, class Fold, class Merge>
+static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge merge,
+                   const Finish<A>& finish) {
   constexpr int64_t kBlock = 256;    // outputs in progress at once
   constexpr int64_t kLanes = 8;      // independent accumulators along a dense run
   constexpr int64_t kPart = kGrain;  // elements behind one output that one thread folds in one go
@@ -46,16 +54,15 @@ static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge
   const T* in = x.data<T>();
   const NdLoop<2> kept(r.kept, {r.x_strides, r.y_strides});
   const NdLoop<1> reduced(r.reduced, {r.x_strides});
-  const auto [kx, ky] = kept.steps();
+  const auto [kx, y_step] = kept.steps();
   const int64_t rx = reduced.steps()[0];
   const int64_t outputs = kept.count(), elements = reduced.count();
   // Chosen once, so that where blocks and threads begin does not choose the order of a sum.
   const bool outputs_lie_closer = outputs > 1 && kx < rx;
 
-  // Elements [first, last) behind each of the outputs [begin, end): emit(output, offset in y, accumulator).
-  const auto fold_range = [&, kx = kx, ky = ky](int64_t first, int64_t last, int64_t begin, int64_t end,
-                                                auto emit) {
-    int64_t output = begin;
+  // Elements [first, last) behind each of the outputs [begin, end).
+  const auto fold_range = [&, kx = kx, y_step = y_step](int64_t first, int64_t last, int64_t begin,
+                                                        int64_t end, const Finish<A>& emit) {
     kept.range(begin, end, [&](const auto& at, int64_t n) {
       for (int64_t done = 0; done < n; done += kBlock) {
         const int64_t width = std::min(kBlock, n - done);
@@ -81,16 +88,15 @@ static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge
             for (const A& lane : lanes) merge(acc[i], lane);
           }
         });
-        for (int64_t i = 0; i < width; ++i) emit(output++, at[1] + (done + i) * ky, acc[i]);
+        emit(at[1] + done * y_step, y_step, {acc, static_cast<size_t>(width)});
       }
     });
   };
 
   const int64_t parts = outputs < kFew ? (elements + kPart - 1) / kPart : 1;
   if (parts <= 1) {
-    parallel_for(outputs, kGrain / std::max<int64_t>(elements, 1), [&](int64_t begin, int64_t end) {
-      fold_range(0, elements, begin, end, [&](int64_t, int64_t to, const A& acc) { finish(to, acc); });
-    });
+    parallel_for(outputs, kGrain / std::max<int64_t>(elements, 1),
+                 [&](int64_t begin, int64_t end) { fold_range(0, elements, begin, end, finish); });
     return;
   }
   std::vector<A> partial(static_cast<size_t>(parts * outputs), initial);
@@ -98,29 +104,45 @@ static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge
     for (int64_t part = begin; part < end; ++part) {
       A* row = partial.data() + part * outputs;
       fold_range(part * kPart, std::min(elements, (part + 1) * kPart), 0, outputs,
-                 [&](int64_t output, int64_t, const A& acc) { row[output] = acc; });
+                 [&](int64_t, int64_t, std::span<const A> acc) { row = std::ranges::copy(acc, row).out; });
     }
   });
-  fold_range(0, 0, 0, outputs, [&](int64_t output, int64_t to, A acc) {
-    for (int64_t part = 0; part < parts; ++part)
-      merge(acc, partial[static_cast<size_t>(part * outputs + output)]);
-    finish(to, acc);
+  const A* output = partial.data();
+  fold_range(0, 0, 0, outputs, [&](int64_t at, int64_t step, std::span<const A> acc) {
+    std::vector<A> joined(acc.begin(), acc.end());
+    for (A& total : joined) {
+      for (int64_t part = 0; part < parts; ++part) merge(total, output[part * outputs]);
+      ++output;
+    }
+    finish(at, step, joined);
   });
 }
 
 // Finishes every element of y with the sum behind it.
-template <class T, class Finish>
-static void reduce_sum(const Tensor& x, const Tensor& y, Finish finish) {
+template <class T>
+static void reduce_sum(const Tensor& x, const Tensor& y, const Finish<double>& finish) {
   if constexpr (std::is_same_v<T, double>) {  // nothing wider to sum in
-    reduce<T>(
-        x, y, CompensatedSum(), [](CompensatedSum& acc, T v) { acc.add(v); },
+    reduce<T, CompensatedSum>(
+        x, y, {}, [](CompensatedSum& acc, T v) { acc.add(v); },
         [](CompensatedSum& acc, const CompensatedSum& part) { acc.add(part); },
-        [&](int64_t at, const CompensatedSum& total) { finish(at, total.value()); });
+        [&](int64_t at, int64_t step, std::span<const CompensatedSum> sums) {
+          std::vector<double> totals;
+          for (const CompensatedSum& sum : sums) totals.push_back(sum.value());
+          finish(at, step, totals);
+        });
   } else {
-    reduce<T>(
-        x, y, 0.0, [](double& acc, T v) { acc += static_cast<double>(static_cast<wide_t<T>>(v)); },
+    reduce<T, double>(
+        x, y, 0, [](double& acc, T v) { acc += static_cast<double>(static_cast<wide_t<T>>(v)); },
         [](double& acc, double part) { acc += part; }, finish);
   }
+}
+
+// A Finish that gives each element of y, and what was folded behind it, to write(element, folded).
+template <class A, class T, class Write>
+static Finish<A> each(T* y, Write write) {
+  return [=](int64_t at, int64_t step, std::span<const A> folded) {
+    for (size_t i = 0; i < folded.size(); ++i) write(y[at + static_cast<int64_t>(i) * step], folded[i]);
+  };
 }
 
 // The largest value so far, and how often it was seen. Once NaN, no comparison replaces it.
@@ -140,8 +162,9 @@ struct Peak {
 
 void CpuBackend::sum(const Tensor& x, double scale, Tensor& y) {
   visit_floating(x.dtype(), "sum", [&]<class T>(std::type_identity<T>) {
-    T* out = y.mutable_data<T>();
-    reduce_sum<T>(x, y, [=](int64_t at, double total) { out[at] = static_cast<T>(scale * total); });
+    reduce_sum<T>(x, y, each<double>(y.mutable_data<T>(), [=](T& element, double total) {
+                    element = static_cast<T>(scale * total);
+                  }));
   });
 }
 
@@ -150,9 +173,10 @@ template <class X, class Y>
 static void accumulate_typed(const Tensor& x, double scale, Tensor& y) {
   Y* out = y.mutable_data<Y>();
   if (x.shape() != y.shape()) {
-    return reduce_sum<X>(x, y, [=](int64_t at, double total) {
-      out[at] = static_cast<Y>(static_cast<double>(static_cast<wide_t<Y>>(out[at])) + scale * total);
-    });
+    return reduce_sum<X>(
+        x, y, each<double>(out, [=](Y& element, double total) {
+          element = static_cast<Y>(static_cast<double>(static_cast<wide_t<Y>>(element)) + scale * total);
+        }));
   }
   const X* in = x.data<X>();  // nothing is reduced
   const NdLoop<2> loop(x.shape(), {y.strides(), x.strides()});
@@ -181,11 +205,10 @@ void CpuBackend::accumulate(const Tensor& x, double scale, Tensor& y) {
 void CpuBackend::max(const Tensor& x, Tensor& y) {
   visit_floating(x.dtype(), "max", [&]<class T>(std::type_identity<T>) {
     using W = wide_t<T>;
-    T* out = y.mutable_data<T>();
     const auto take = [](W& largest, W v) { largest = (v > largest) | (v != v) ? v : largest; };
-    reduce<T>(
+    reduce<T, W>(
         x, y, -std::numeric_limits<W>::infinity(), [=](W& acc, T v) { take(acc, static_cast<W>(v)); }, take,
-        [=](int64_t at, W largest) { out[at] = static_cast<T>(largest); });
+        each<W>(y.mutable_data<T>(), [](T& element, W largest) { element = static_cast<T>(largest); }));
   });
 }
 
@@ -194,10 +217,11 @@ void CpuBackend::max_backward(const Tensor& x, const Tensor& y, const Tensor& gy
     using W = wide_t<T>;
     Tensor ties(y.shape(), DType::f64);
     double* number = ties.mutable_data<double>();
-    reduce<T>(
-        x, ties, Peak<W>(), [](Peak<W>& acc, T v) { acc.take(static_cast<W>(v), 1); },
+    reduce<T, Peak<W>>(
+        x, ties, {}, [](Peak<W>& acc, T v) { acc.take(static_cast<W>(v), 1); },
         [](Peak<W>& acc, const Peak<W>& part) { acc.take(part.value, part.count); },
-        [=](int64_t at, const Peak<W>& peak) { number[at] = static_cast<double>(peak.count); });
+        each<Peak<W>>(number,
+                      [](double& count, const Peak<W>& peak) { count = static_cast<double>(peak.count); }));
 
     const T* in = x.data<T>();
     const T* largest = y.data<T>();
