@@ -71,27 +71,26 @@ void import_model(const ImportOptions& options) {
 }  // namespace
 
 void add_import(CLI::App& program) {
-  CLI::App* import =
+  CLI::App* command =
       program.add_subcommand("import", "Take over a model from a folder of Hugging Face's transformers");
   const auto options = std::make_shared<ImportOptions>();
-  import->option_defaults()->always_capture_default();
-  import->add_option("DIR", options->folder, "folder with config.json, model.safetensors and a tokenizer")
+  command->option_defaults()->always_capture_default();
+  command->add_option("DIR", options->folder, "folder with config.json, model.safetensors and a tokenizer")
       ->required();
-  import->add_option("--out", options->out, "folder of the run")->type_name("FOLDER")->required();
-  import->add_option("--dtype", options->dtype,
-                     "f32, which holds every number of f16 and bf16 files, or bf16");
+  command->add_option("--out", options->out, "folder of the run")->type_name("FOLDER")->required();
+  command->add_option("--dtype", options->dtype,
+                      "f32, which holds every number of f16 and bf16 files, or bf16");
   CLI::Option* tokenizer =
-      import->add_option("--tokenizer", options->tokenizer, "take the tokenizer from this folder")
+      command->add_option("--tokenizer", options->tokenizer, "take the tokenizer from this folder")
           ->type_name("FOLDER");
-  import->add_flag("--no-tokenizer", options->no_tokenizer, "do without: the run is for token files")
+  command->add_flag("--no-tokenizer", options->no_tokenizer, "do without: the run is for token files")
       ->excludes(tokenizer);
-  add_threads_option(*import);
-  import->footer(
+  add_threads_option(*command);
+  command->footer(
       "Example:\n"
       "  tapehead import models/gpt2 --out runs/gpt2\n"
       "  tapehead generate runs/gpt2 --prompt \"Once upon a time\"");
-  import->callback([=] { import_model(*options);
-});
-}  // namespace tapehead
+  command->callback([=] { import_model(*options); });
+}
 
 }  // namespace tapehead
