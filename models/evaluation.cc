@@ -1,6 +1,7 @@
 #include "tapehead/models/evaluation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numbers>
 
 #include "tapehead/core/stopwatch.h"
@@ -32,7 +33,9 @@ Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t bat
   check<ValueError>(batch_size >= 1, "[evaluate] batch_size is {}: it must be at least 1", batch_size);
   const Stopwatch stopwatch;
   const NoGradGuard no_grad;
-  const LinearCrossEntropyArgs args = head.evaluation_args();
+  CrossEntropyStats stats;
+  LinearCrossEntropyArgs args = head.evaluation_args();
+  args.stats = &stats;
   Evaluation evaluation;
   for (int64_t first = 0; first < windows.size(); first += batch_size) {
     const Batch batch = windows.read(first, std::min(batch_size, windows.size() - first));
@@ -41,8 +44,13 @@ Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t bat
                                  {.first_seen = on_device(batch.first_seen, model.device())})
                            .item();
     evaluation.tokens += batch.target_tokens;
+    evaluation.accuracy += static_cast<double>(stats.correct_rows);
+    for (const double entropy : stats.entropy.to_vector<double>()) {
+      if (!std::isnan(entropy)) evaluation.entropy += entropy;  // of a target that counts
+    }
   }
-  evaluation.loss /= static_cast<double>(evaluation.tokens);
+  for (double* sum : {&evaluation.loss, &evaluation.accuracy, &evaluation.entropy})
+    *sum /= static_cast<double>(evaluation.tokens);
   evaluation.seconds = stopwatch.seconds();
   return evaluation;
 }

@@ -7,9 +7,11 @@
 namespace tapehead {
 
 struct Evaluation {
-  int64_t step = 0;    ///< steps made before it
-  double loss = 0;     ///< nats per target token
-  int64_t tokens = 0;  ///< target tokens
+  int64_t step = 0;     ///< steps made before it
+  double loss = 0;      ///< nats per target token
+  int64_t tokens = 0;   ///< target tokens
+  double accuracy = 0;  ///< share of them that the model held likeliest
+  double entropy = 0;   ///< of its predictions, in nats: the mean over the targets
   double seconds = 0;
 };
 

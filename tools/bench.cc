@@ -4,10 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "tapehead/backends/backend.h"
 #include "tapehead/core/stopwatch.h"
-#include "tapehead/core/view.h"
-#include "tapehead/ops/random.h"
 #include "tapehead/tools/commands.h"
 
 namespace tapehead {
@@ -22,18 +19,6 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
   return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-ReferenceProduct::ReferenceProduct(DType dtype) {
-  const DType of = dtype == DType::f16 ? DType::f32 : dtype;
-  Generator random{.seed = 1};
-  a_ = random_normal({kRows, kDepth}, 0, 1, random, of);
-  b_ = transpose(random_normal({kColumns, kDepth}, 0, 1, random, of), 0, 1);
-  y_ = Tensor({kRows, kColumns}, of);
-}
-
-double ReferenceProduct::seconds() {
-  return seconds_of([&] { backend(y_).matmul(1, a_, b_, 0, y_); });
 }
 
 void add_bench(CLI::App& program) {

@@ -10,6 +10,7 @@
 #include "tapehead/tools/bench.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/head_arguments.h"
+#include "tapehead/tools/product_floor.h"
 #include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
@@ -80,7 +81,7 @@ void bench_head(const HeadBench& o) {
     backward_.push_back(b);
     total.push_back(f + b);
   }
-  const double rate = ReferenceProduct::flops() / median(products);
+  const double rate = product.flops() / median(products);
   const double flops = 6.0 * static_cast<double>(counted) * static_cast<double>(F) * static_cast<double>(C);
   const double share = flops / rate / median(total);
   const int64_t rows = args.options ? args.options->resolve(N, F, C, dtype, {}).batch_chunk_size : N;

@@ -16,6 +16,7 @@
 #include "tapehead/models/trainer.h"
 #include "tapehead/tools/bench.h"
 #include "tapehead/tools/format.h"
+#include "tapehead/tools/product_floor.h"
 #include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
@@ -53,17 +54,6 @@ TrainConfig config_of(const TrainBench& o) {
   config.steps = kWarmUp + o.repeats;
   config.validate();
   return config;
-}
-
-/// Floating-point operations of the matrix products of one step. Backward multiplies twice for each product of forward:
-/// for both factors' gradients. Of attention's T×T products, q·kᵀ and the weights' with v, the causal half counts.
-double product_flops(const TrainConfig& config) {
-  const ModelConfig& model = config.model;
-  const double T = static_cast<double>(model.n_positions), N = static_cast<double>(config.batch_size) * T,
-               F = static_cast<double>(model.n_embd), C = static_cast<double>(model.vocab_size);
-  const double projections = 2 * N * F * (3 * F + F + 4 * F + 4 * F), attention = 2 * (2 * N * T * F) / 2,
-               head = 2 * N * F * C;
-  return 3 * (static_cast<double>(model.n_layer) * (projections + attention) + head);
 }
 
 /// Random tokens for `steps` batches.
@@ -151,8 +141,8 @@ void bench_train(const TrainBench& o) {
   const Measured m = measure(trainer, product, o.repeats, before);
 
   const int64_t tokens = config.batch_size * model.n_positions;
-  const double step = median(m.steps), rate = ReferenceProduct::flops() / median(m.products),
-               floor = product_flops(config) / rate;
+  const double step = median(m.steps), rate = product.flops() / median(m.products),
+               floor = product_flops(trainer.model(), config.batch_size) / rate;
   if (o.as_json) {
     fmt::print("{}\n", json({{"n_layer", model.n_layer},
                              {"n_head", model.n_head},

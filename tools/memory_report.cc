@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tapehead/tools/format.h"
@@ -54,7 +55,8 @@ static std::string remedy(const MemoryPlanner& planner, const LanguageModel& mod
       format_bytes(planner.plan(1).peak));
 }
 
-void report_memory(const LanguageModel& model, const TrainConfig& config, std::optional<int64_t> limit) {
+MemoryPlan report_memory(const LanguageModel& model, const TrainConfig& config,
+                         std::optional<int64_t> limit) {
   const MemoryPlanner planner(model, config);
   const MemoryPlan plan = planner.plan();
   if (!limit) {
@@ -66,9 +68,29 @@ void report_memory(const LanguageModel& model, const TrainConfig& config, std::o
              format_bytes(plan.activations), format_bytes(plan.head), format_bytes(plan.peak),
              limit ? fmt::format(" of {}", format_bytes(*limit)) : "");
   std::fflush(stdout);
-  if (!limit || plan.peak <= *limit) return;
+  if (!limit || plan.peak <= *limit) return plan;
   fail<ValueError>("[train] a step takes {} of memory, and there are {}: {}", format_bytes(plan.peak),
                    format_bytes(*limit), remedy(planner, model, config, *limit));
+}
+
+std::string memory_over_a_step(const MemoryPlan& plan) {
+  using json = nlohmann::ordered_json;
+  const auto moment = [&](const char* at, int64_t activations, int64_t head, int64_t gradients) -> json {
+    return {{"at", at},
+            {"parameters", plan.parameters},
+            {"optimizer", plan.optimizer},
+            {"gradients", gradients},
+            {"activations", activations},
+            {"head", head}};
+  };
+  const int64_t activations = plan.activations, gradients = plan.gradients;
+  return json({{"moments",
+                {moment("the beginning", 0, 0, 0), moment("the end of forward", activations, 0, 0),
+                 moment("the head", activations, plan.head, 0),
+                 moment("half of backward", activations / 2, 0, gradients / 2),
+                 moment("the end of backward", 0, 0, gradients), moment("the end", 0, 0, 0)}}})
+             .dump() +
+         "\n";
 }
 
 }  // namespace tapehead

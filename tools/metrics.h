@@ -2,44 +2,34 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tapehead/models/trainer.h"
+#include "tapehead/tools/json_lines.h"
 #include "tapehead/tools/svg_chart.h"
 
 namespace tapehead {
 
-/// Appends to a history. Lines are written whole or not at all.
+/// Appends to a history.
 class MetricsLog {
  public:
-  /// Keeps of an existing file the lines of steps up to `step`, and of evaluations up to `evaluated_step`: later ones were
-  /// made after the checkpoint that training goes on from. Throws SystemError if the machine refuses.
+  /// Keeps of an existing file the lines of steps up to `step`, and of evaluations up to `evaluated_step`. Throws SystemError
+  /// if the machine refuses.
   MetricsLog(std::string path, int64_t step, int64_t evaluated_step);
-  ~MetricsLog();
-  MetricsLog(const MetricsLog&) = delete;
-  MetricsLog& operator=(const MetricsLog&) = delete;
 
   /// {"step":7,"loss":8.9,"smoothed_loss":9.1,"lr":0.0001,"grad_norm":1.2,"tokens":2048,"seconds":0.1,"epoch":0}, and
   /// "skipped":true where the update was not made.
   void add(const StepMetrics& metrics);
-  /// {"step":100,"held_out_loss":5.9,"bits_per_byte":2.1,"tokens":50000,"seconds":1.5}; without a tokenizer,
+  /// {"step":100,"held_out_loss":5.9,"bits_per_byte":2.1,"held_out_accuracy":0.2,"held_out_entropy":5.5,"tokens":50000,
+  /// "seconds":1.5}; without a tokenizer,
   /// whose bytes are counted as 0, there are no bits.
   void add(const Evaluation& evaluation, int64_t bytes);
 
  private:
-  void append(const std::string& line);
-
-  std::string path_;
-  int descriptor_;
+  JsonLinesLog lines_;
 };
-
-/// Calls take(step, line) for every line of a history that is an object with a step; others, such as one that was cut
-/// short, are passed over. Errors are those of read_file.
-void for_each_metrics_line(const std::string& path,
-                           const std::function<void(int64_t step, const nlohmann::ordered_json& line)>& take);
 
 /// The points of a history, by step. Lines that are no such object are passed over.
 struct History {

@@ -1,6 +1,7 @@
 #include "tapehead/tools/progress_line.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,17 +15,31 @@ constexpr std::string_view kErase = "\r\x1b[K";
 
 }  // namespace
 
-ProgressLine::ProgressLine() : terminal_(isatty(STDERR_FILENO) == 1) {}
+ProgressLine::ProgressLine() : terminal_(isatty(STDERR_FILENO) == 1), interval_(terminal_ ? 100 : 30'000) {
+  if (!terminal_) next_ = std::chrono::steady_clock::now() + interval_;
+}
 
 ProgressLine::~ProgressLine() { clear(); }
 
-bool ProgressLine::due() const { return terminal_ && std::chrono::steady_clock::now() >= next_; }
+bool ProgressLine::due() const { return std::chrono::steady_clock::now() >= next_; }
 
 void ProgressLine::show(std::string_view text) {
-  if (!terminal_) return;
-  fmt::print(stderr, "{}{}", kErase, text);
-  shown_ = true;
-  next_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  if (terminal_) {
+    winsize size = {};  // of 0 columns where nobody knows
+    ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
+    if (size.ws_col > 0) text = text.substr(0, size.ws_col - 1);
+    fmt::print(stderr, "{}{}", kErase, text);
+    shown_ = true;
+  } else {
+    fmt::print(stderr, "{}\n", text);
+  }
+  next_ = std::chrono::steady_clock::now() + interval_;
+}
+
+void ProgressLine::log(std::string_view text) {
+  clear();
+  fmt::print(stderr, "{}\n", text);
+  next_ = std::chrono::steady_clock::now() + interval_;
 }
 
 void ProgressLine::clear() {

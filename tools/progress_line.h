@@ -1,4 +1,4 @@
-// How far a long piece of work is, in one line that is written over again and again.
+// How far a long piece of work is: on a terminal in one line that is written over again and again, else in a line now and then.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace tapehead {
 
-/// A line on standard error; silent unless standard error is a terminal.
+/// On standard error. Where that is no terminal, plain lines half a minute apart, so that short work is silent.
 class ProgressLine {
  public:
   ProgressLine();
@@ -16,15 +16,19 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// Whether a show() now would be seen: there is a terminal, and the last was a tenth of a second ago.
+  /// Whether it is time for another show(): the last was a tenth of a second ago, or half a minute where there is no
+  /// terminal.
   bool due() const;
-  /// Replaces the line.
+  /// Replaces the line, cut to the terminal's width; or writes one.
   void show(std::string_view text);
+  /// Writes a line that stays, in the place of the one shown.
+  void log(std::string_view text);
   /// Empties the line, for other output to take its place.
   void clear();
 
  private:
   bool terminal_;
+  std::chrono::milliseconds interval_;
   bool shown_ = false;
   std::chrono::steady_clock::time_point next_;
 };

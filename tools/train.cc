@@ -15,12 +15,13 @@
 #include "tapehead/tools/memory_report.h"
 #include "tapehead/tools/metrics.h"
 #include "tapehead/tools/option_layers.h"
-#include "tapehead/tools/progress_line.h"
 #include "tapehead/tools/run_folder.h"
 #include "tapehead/tools/run_lock.h"
+#include "tapehead/tools/sample_log.h"
 #include "tapehead/tools/stop_signal.h"
 #include "tapehead/tools/threads_option.h"
 #include "tapehead/tools/train_arguments.h"
+#include "tapehead/tools/training_progress.h"
 
 namespace tapehead {
 
@@ -29,13 +30,6 @@ namespace {
 using json = nlohmann::ordered_json;
 
 // ---- What is printed
-
-std::string describe(const StepMetrics& metrics, const TrainConfig& config, double tokens_per_second) {
-  const double left = static_cast<double>((config.steps - metrics.step) * metrics.tokens) / tokens_per_second;
-  return fmt::format("step {}/{}  loss {:.3f}  {} tokens/s  {} left", metrics.step, config.steps,
-                     metrics.loss, format_count(static_cast<int64_t>(tokens_per_second)),
-                     format_duration(left));
-}
 
 std::string describe(const Evaluation& evaluation, int64_t bytes) {
   std::string text = fmt::format("held-out loss: {:.3f} nats per token", evaluation.loss);
@@ -85,7 +79,8 @@ void draw_loss(const RunFolder& run, const TrainConfig& config, const std::strin
 
 /// Trains what is left, with everything that goes on around it: history, progress, checkpoints, stopping.
 void train(Trainer& trainer, RunLock& lock, const RunFolder& run, const std::string& data_name,
-           int64_t held_out_bytes, const TrainArguments& options, const std::string& program) {
+           int64_t held_out_bytes, const std::optional<Tokenizer>& tokenizer, const TrainArguments& options,
+           const std::string& program) {
   StopSignal stop;
   const TrainConfig& config = trainer.config();
   fmt::print("model: {} parameters; {} steps of {} tokens\n", format_count(trainer.model().parameter_count()),
@@ -94,25 +89,24 @@ void train(Trainer& trainer, RunLock& lock, const RunFolder& run, const std::str
   std::fflush(stdout);
 
   MetricsLog log(run.metrics(), trainer.steps_made(), trainer.progress().evaluated_step);
-  ProgressLine progress;
-  int64_t tokens = 0;
-  double seconds = 0;
+  TrainingProgress progress(trainer, options.log_every);
+  std::optional<SampleLog> samples;
+  if (!options.sample_prompts.empty()) {
+    check<ValueError>(tokenizer.has_value(), "[train] --sample-prompt needs a tokenizer, and {} has none",
+                      run.path);
+    samples.emplace(run.samples(), trainer.progress().evaluated_step, options.sample_prompts, *tokenizer);
+  }
   RunCallbacks callbacks;
   callbacks.checkpoint_path = run.checkpoint();
   callbacks.stop = &stop.requested();
   callbacks.on_step = [&](const StepMetrics& metrics) {
     log.add(metrics);
-    tokens += metrics.tokens;
-    seconds += metrics.seconds;
-    if (!progress.due() && !(options.log_every > 0 && metrics.step % options.log_every == 0)) return;
-    const std::string line = describe(metrics, config, static_cast<double>(tokens) / seconds);
-    if (options.log_every > 0 && metrics.step % options.log_every == 0) {
-      progress.clear();
-      fmt::print(stderr, "{}\n", line);
-    }
-    progress.show(line);
+    progress.step(metrics);
   };
-  callbacks.on_evaluation = [&](const Evaluation& evaluation) { log.add(evaluation, held_out_bytes); };
+  callbacks.on_evaluation = [&](const Evaluation& evaluation) {
+    log.add(evaluation, held_out_bytes);
+    if (samples) samples->write(trainer.model(), evaluation.step);
+  };
   const RunResult result = trainer.run(callbacks);
   progress.clear();
   draw_loss(run, config, data_name);
@@ -171,10 +165,11 @@ void start(TrainArguments& options, CLI::App& command, const std::string& progra
   const int64_t bytes = held_out_bytes(data);
   Trainer trainer(config, std::move(data.training), std::move(data.held_out),
                   {.from = from, .on_model = [&](const LanguageModel& model) {
-                     report_memory(model, config, options.memory_bytes());
+                     const MemoryPlan plan = report_memory(model, config, options.memory_bytes());
+                     write_file_atomically(run.memory(), memory_over_a_step(plan));
                    }});
   write_file_atomically(run.config(), resolved_config(command, {"config", "resume"}).dump(2) + "\n");
-  train(trainer, lock, run, data.name, bytes, options, program);
+  train(trainer, lock, run, data.name, bytes, data.tokenizer, options, program);
 }
 
 void resume(const TrainArguments& options, std::optional<int64_t> steps, const std::string& program) {
@@ -200,7 +195,7 @@ void resume(const TrainArguments& options, std::optional<int64_t> steps, const s
       run.checkpoint(), std::move(data.training), std::move(data.held_out),
       [&](const LanguageModel& model) { report_memory(model, state.config, options.memory_bytes()); });
   if (steps) trainer.set_steps(*steps);
-  train(trainer, lock, run, data.name, bytes, options, program);
+  train(trainer, lock, run, data.name, bytes, data.tokenizer, options, program);
 }
 
 }  // namespace

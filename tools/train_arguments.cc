@@ -189,6 +189,12 @@ void TrainArguments::add_options(CLI::App& train) {
       .add_option("--memory-limit", memory_limit,
                   "do not begin a run that takes more; left out: what is free")
       ->type_name("SIZE");
+  train
+      .add_option(
+          "--sample-prompt", sample_prompts,
+          "let the model go on from this text at every evaluation, for `tapehead report`; may be given again")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
   train.add_option("--log-every", log_every,
                    "print progress to standard error every so many steps; 0: never");
 }

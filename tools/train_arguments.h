@@ -31,6 +31,7 @@ struct TrainArguments {
   std::string resume;
   std::string memory_limit;
   int64_t log_every = 0;
+  std::vector<std::string> sample_prompts;  ///< texts that the model goes on with at every evaluation
 
   /// Adds all of them. What describes a new run excludes --resume.
   void add_options(CLI::App& train);

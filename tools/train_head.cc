@@ -54,11 +54,7 @@ void train_head(const TrainHeadOptions& options) {
           "step {}/{}  loss {:.3f}  {} rows/s  {} left", step, options.config.steps, loss,
           format_count(static_cast<int64_t>(rate * static_cast<double>(options.config.batch_size))),
           format_duration(static_cast<double>(options.config.steps - step) / rate));
-      if (logged) {
-        progress.clear();
-        fmt::print(stderr, "{}\n", line);
-      }
-      progress.show(line);
+      logged ? progress.log(line) : progress.show(line);
     }
   }
   if (options.config.held_out > 0) print_evaluation(trainer);

@@ -92,6 +92,28 @@ TEST_F(TrainerTest, EvaluationWeighsEveryTargetOnceWhateverTheBatch) {
   EXPECT_EQ(evaluate(model, TokenFile::open(folder_ + "/short.tokens")).tokens, 2);
 }
 
+TEST_F(TrainerTest, EvaluationTellsHowRightAndHowSureTheHeadIs) {
+  const GPT model(tiny_config().model, 3);
+  const Dataset data = held_out();
+  const Batch all = Windows(data, 6).read(0, 10);
+  const auto logits = model.logits(all.ids).to_vector<double>();
+  const auto targets = all.targets.to_vector<int64_t>();
+  double correct = 0, entropy = 0;
+  for (size_t row = 0; row < targets.size(); ++row) {
+    if (targets[row] == kIgnoredTarget) continue;
+    const auto z = std::span(logits).subspan(11 * row, 11);
+    double sum = 0, dot = 0;
+    for (const double value : z) sum += std::exp(value), dot += value * std::exp(value);
+    entropy += (std::log(sum) - dot / sum) / 59;
+    correct += (std::ranges::max_element(z) - z.begin() == targets[row]) / 59.0;
+  }
+  for (const int64_t rows : {1, 4}) {
+    const Evaluation e = evaluate(model, held_out(), rows);
+    EXPECT_NEAR(e.accuracy, correct, 1e-12);
+    EXPECT_NEAR(e.entropy, entropy, 1e-5);
+  }
+}
+
 TEST_F(TrainerTest, BitsPerByteCountTheWholeText) {
   EXPECT_DOUBLE_EQ(bits_per_byte({.loss = std::log(2) * 3, .tokens = 10}, 15), 2);
 }

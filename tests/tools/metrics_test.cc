@@ -23,11 +23,13 @@ StepMetrics step(int64_t at, double loss) {
 TEST_F(Metrics, AreOneObjectALine) {
   MetricsLog log(path_, 0, 0);
   log.add(step(1, 2.5));
-  log.add(Evaluation{.step = 1, .loss = 2, .tokens = 10, .seconds = 1}, 0);
-  EXPECT_EQ(read_file(path_),
-            "{\"step\":1,\"loss\":2.5,\"smoothed_loss\":3.0,\"lr\":0.5,\"grad_norm\":0.0,\"tokens\":8,"
-            "\"seconds\":0.25,\"epoch\":0}\n"
-            "{\"step\":1,\"held_out_loss\":2.0,\"tokens\":10,\"seconds\":1.0}\n");
+  log.add(Evaluation{.step = 1, .loss = 2, .tokens = 10, .accuracy = 0.25, .entropy = 3, .seconds = 1}, 0);
+  EXPECT_EQ(
+      read_file(path_),
+      "{\"step\":1,\"loss\":2.5,\"smoothed_loss\":3.0,\"lr\":0.5,\"grad_norm\":0.0,\"tokens\":8,"
+      "\"seconds\":0.25,\"epoch\":0}\n"
+      "{\"step\":1,\"held_out_loss\":2.0,\"held_out_accuracy\":0.25,\"held_out_entropy\":3.0,\"tokens\":10,"
+      "\"seconds\":1.0}\n");
 }
 
 TEST_F(Metrics, HaveBitsPerByteWhereBytesAreKnown) {

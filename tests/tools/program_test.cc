@@ -31,8 +31,8 @@ class Program : public ProgramTest {
   /// Names in the run's folder that are none of a run's.
   Args strangers() const {
     const Args known = {
-        "tokenizer",       "tokens",        "data.json", "config.json", "checkpoint.safetensors",
-        "checkpoint.json", "metrics.jsonl", "loss.svg",  "summary.json"};
+        "tokenizer",       "tokens",        "data.json", "config.json",  "checkpoint.safetensors",
+        "checkpoint.json", "metrics.jsonl", "loss.svg",  "summary.json", "memory.json"};
     Args found;
     for (const auto& entry : fs::directory_iterator(folder_ / "run")) {
       const std::string name = entry.path().filename();
@@ -183,6 +183,22 @@ TEST_F(Program, GeneratesSeveralTextsThatEndBeforeAStopString) {
   expect_error(generate, 2, "ValueError", "holds no prompt");
 }
 
+TEST_F(Program, KeepsSamplesOfEveryEvaluation) {
+  const Args prompts = {"--eval-every", "2", "--sample-prompt", "line 1", "--sample-prompt", "an apple"};
+  ASSERT_EQ(run(train(kTiny + prompts)).status, 0);
+  const std::string samples = read_file(folder_ / "run/samples.jsonl");
+  EXPECT_EQ(count_lines(samples), 2 * 2) << samples;
+  EXPECT_TRUE(samples.starts_with(R"({"step":2,"prompt":"line 1","text":")")) << samples;
+  ASSERT_EQ(run({"train", "--resume", path("run"), "--steps", "6", "--sample-prompt", "line 1"}).status, 0);
+  EXPECT_TRUE(read_file(folder_ / "run/samples.jsonl").starts_with(samples));
+  EXPECT_EQ(count_lines(read_file(folder_ / "run/samples.jsonl")), 2 * 2 + 1);
+  const Result report = run({"report", path("run"), "--out", path("page.html")});
+  EXPECT_EQ(report.status, 0) << report.err;
+  const std::string page = read_file(folder_ / "page.html");
+  for (const char* part : {"\"an apple\"", "\"held_out_entropy\":{", "\"moments\":[{", "\"data.name\":"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
 TEST_F(Program, TokenizesAnyBytesAndBack) {
   ASSERT_EQ(
       run({"tokenize", "train", "--text", path("text.txt"), "--vocab-size", "270", "--out", path("tok")})
@@ -265,6 +281,9 @@ TEST_F(Program, PrintsProgressLinesWhenAsked) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(count_lines(result.err), 2) << result.err;
   EXPECT_TRUE(result.err.starts_with("step 2/4  loss ")) << result.err;
+  for (const char* part :
+       {"  smoothed ", "  lr ", "  gradient ", " tokens/s  ", " left  ", "  products ", "iB\n"})
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
 }
 
 TEST_F(Program, FinishesTheStepAndSavesOnInterrupt) {

@@ -80,9 +80,9 @@ class ReportPage : public Report {
     write_file(folder_ / "b/samples.jsonl",
                json({{"step", 50}, {"prompt", kHostile}, {"text", " early"}}).dump() + "\n" +
                    json({{"step", 100}, {"prompt", kHostile}, {"text", " late"}}).dump() + "\n");
-    write_file(folder_ / "b/memory.json",
-               json({{"step", 2}, {"moments", {{{"after", kHostile}, {"parameters", 1024}, {"head", 2048}}}}})
-                   .dump());
+    write_file(
+        folder_ / "b/memory.json",
+        json({{"step", 2}, {"moments", {{{"at", kHostile}, {"parameters", 1024}, {"head", 2048}}}}}).dump());
     ASSERT_EQ(run({"report", path("a"), path("b"), "--out", path("page.html")}).status, 0);
     browser_.emplace(*program, path("browser"));
     browser_->open_file(path("page.html"));

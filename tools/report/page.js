@@ -47,12 +47,10 @@ const CHARTS = [
   {title: 'Loss', unit: 'nats per token', log: true, series: [
     {key: 'loss', name: 'training', look: 'faint'}, {key: 'smoothed_loss', name: 'smoothed'},
     {key: 'held_out_loss', name: 'held out', look: 'dashed', color: 1}]},
-  {title: 'Head accuracy', unit: 'share of tokens whose likeliest guess is right', format: percent, series: [
-    {key: 'head_accuracy', name: 'training', look: 'faint'},
-    {key: 'held_out_accuracy', name: 'held out', look: 'dashed', color: 1}]},
-  {title: 'Head entropy', unit: 'nats, of the predicted distribution', series: [
-    {key: 'head_entropy', name: 'training', look: 'faint'},
-    {key: 'held_out_entropy', name: 'held out', look: 'dashed', color: 1}]},
+  {title: 'Head accuracy', unit: 'held-out tokens that were its likeliest guess', format: percent, series: [
+    {key: 'held_out_accuracy', name: '', look: 'dashed', color: 1}]},
+  {title: 'Head entropy', unit: 'nats, of its guesses of held-out tokens', series: [
+    {key: 'held_out_entropy', name: '', look: 'dashed', color: 1}]},
   {title: 'Gradient norm', unit: 'before clipping', log: true, series: [{key: 'grad_norm', name: ''}]},
   {title: 'Learning rate', unit: '', log: true, series: [{key: 'lr', name: ''}]},
   {title: 'Speed', unit: 'tokens per second', zero: true, series: [{key: 'tokens_per_second', name: ''}]},
@@ -187,14 +185,14 @@ const CLASSES = [['head', 'head'], ['activations', 'activations'], ['gradients',
 function drawMemory(run, index) {
   const moments = run.memory?.moments;
   if (!moments?.length) return;
-  const {read, plot} = card(`Memory in one step${alone ? '' : `, ${run.name}`}`, `step ${run.memory.step}`);
+  const {read, plot} = card(`Memory in one step${alone ? '' : `, ${run.name}`}`, 'as planned before the first step');
   const colors = () => CLASSES.map((_, i) => colorOf([1, 0, 6, 3, 2][i]));
   const total = moment => CLASSES.reduce((sum, [name]) => sum + (moment[name] ?? 0), 0);
   const peak = moments.reduce((best, m, i) => total(m) > total(moments[best]) ? i : best, 0);
   const me = {};
   me.read = at => {
     const moment = moments[Math.max(0, Math.min(moments.length - 1, Math.round(at ?? peak)))];
-    read.replaceChildren(element('i', {}, at === null ? 'largest after ' : 'after ', element('b', {}, moment.after)),
+    read.replaceChildren(element('i', {}, at === null ? 'largest at ' : 'at ', element('b', {}, moment.at)),
       element('i', {}, 'all ', element('b', {}, bytes(total(moment)))),
       ...CLASSES.map(([name, title], i) => element('i', {}, key(colors()[i], 'area'), title, ' ', element('b', {}, bytes(moment[name] ?? 0)))));
   };

@@ -11,7 +11,7 @@
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
 #include "tapehead/tools/format.h"
-#include "tapehead/tools/metrics.h"
+#include "tapehead/tools/json_lines.h"
 #include "tapehead/tools/progress_line.h"
 #include "tapehead/tools/report/thinned_series.h"
 
@@ -22,9 +22,8 @@ namespace {
 using json = nlohmann::ordered_json;
 
 /// Numbers of a line that are drawn, where it has them.
-constexpr std::array kDrawn = {"loss",         "smoothed_loss",   "held_out_loss", "bits_per_byte",
-                               "lr",           "grad_norm",       "head_accuracy", "held_out_accuracy",
-                               "head_entropy", "held_out_entropy"};
+constexpr std::array kDrawn = {"loss", "smoothed_loss", "held_out_loss",     "bits_per_byte",
+                               "lr",   "grad_norm",     "held_out_accuracy", "held_out_entropy"};
 
 /// Six digits: more than one sees, and few to write.
 double rounded(double value) { return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr); }
@@ -43,7 +42,7 @@ void read_history(const RunFolder& run, json& report) {
   int64_t steps = 0;
   double tokens = 0, seconds = 0;
   ProgressLine progress;
-  for_each_metrics_line(run.metrics(), [&](int64_t step, const auto& line) {
+  for_each_json_line(run.metrics(), [&](int64_t step, const auto& line) {
     const auto x = static_cast<double>(step);
     for (const char* key : kDrawn) {
       const auto found = line.find(key);
@@ -87,7 +86,9 @@ json settings_of(const RunFolder& run) {
   for (const char* group : {"model", "training", "head"}) {
     if (state.contains(group)) add_settings(std::string(group) + ".", state.at(group), settings);
   }
-  if (data.contains("made_from")) add_settings("data.", data.at("made_from"), settings);
+  for (const char* key : {"name", "hash", "weights"}) {
+    if (data.contains(key)) settings[fmt::format("data.{}", key)] = data.at(key);
+  }
   return settings;
 }
 
@@ -101,8 +102,7 @@ json run_report(const RunFolder& run, const std::string& name) {
   report["settings"] = settings_of(run);
   report["samples"] = json::array();
   if (std::filesystem::exists(run.samples())) {
-    for_each_metrics_line(run.samples(),
-                          [&](int64_t, const auto& line) { report["samples"].push_back(line); });
+    for_each_json_line(run.samples(), [&](int64_t, const auto& line) { report["samples"].push_back(line); });
   }
   report["memory"] = read_object(run.memory());
   return report;

@@ -1,0 +1,43 @@
+#include "tapehead/tools/product_floor.h"
+
+#include "tapehead/backends/backend.h"
+#include "tapehead/core/stopwatch.h"
+#include "tapehead/core/view.h"
+#include "tapehead/ops/random.h"
+
+namespace tapehead {
+
+double product_flops(const LanguageModel& model, int64_t rows) {
+  const ModelConfig& config = model.config();
+  const double T = static_cast<double>(config.n_positions), N = static_cast<double>(rows) * T;
+  // Every matrix in a block is multiplied with each token once, and so is the head's. Tables that are looked up in are not.
+  double weights = static_cast<double>(model.head_weight().numel());
+  for (const auto& [name, parameter] : model.parameters()) {
+    const bool in_block = name.find(".h.") != name.npos || name.find(".layers.") != name.npos;
+    if (in_block && parameter.dim() == 2) weights += static_cast<double>(parameter.numel());
+  }
+  const double attention = static_cast<double>(config.n_layer) * 2 *
+                           (2 * N * T * static_cast<double>(config.n_head * config.head_width())) / 2;
+  return 3 * (2 * N * weights + attention);
+}
+
+ReferenceProduct::ReferenceProduct(DType dtype, int64_t columns) {
+  constexpr int64_t kRows = 1024, kDepth = 1024;
+  const DType of = dtype == DType::f16 ? DType::f32 : dtype;
+  Generator random{.seed = 1};
+  a_ = random_normal({kRows, kDepth}, 0, 1, random, of);
+  b_ = transpose(random_normal({columns, kDepth}, 0, 1, random, of), 0, 1);
+  y_ = Tensor({kRows, columns}, of);
+}
+
+double ReferenceProduct::seconds() {
+  const Stopwatch stopwatch;
+  backend(y_).matmul(1, a_, b_, 0, y_);
+  return stopwatch.seconds();
+}
+
+double ReferenceProduct::flops() const {
+  return 2.0 * static_cast<double>(a_.numel()) * static_cast<double>(b_.size(1));
+}
+
+}  // namespace tapehead

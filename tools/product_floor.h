@@ -1,0 +1,29 @@
+// What a training step cannot be faster than: its matrix products alone.
+#pragma once
+
+#include "tapehead/core/tensor.h"
+#include "tapehead/models/language_model.h"
+
+namespace tapehead {
+
+/// Floating-point operations of the matrix products of one step on `rows` contexts of n_positions tokens. Backward multiplies
+/// twice for each product of forward: for both factors' gradients. Of attention's T×T products, q·kᵀ and the weights' with
+/// v, the causal half counts.
+double product_flops(const LanguageModel& model, int64_t rows);
+
+/// A product large enough for the full speed of the library behind it: the rate that others are measured against.
+class ReferenceProduct {
+ public:
+  /// (1024, 1024) times (1024, columns). f16 has no library here, so f32 stands for it.
+  explicit ReferenceProduct(DType dtype, int64_t columns = 8192);
+
+  /// Wall time of one product, into memory that is there already.
+  double seconds();
+  /// Floating-point operations of one product.
+  double flops() const;
+
+ private:
+  Tensor a_, b_, y_;
+};
+
+}  // namespace tapehead
