@@ -20,6 +20,9 @@ inline Device test_device() {
   return name ? parse_device(name) : Device{};
 }
 
+/// Whether that is an emulated one (tests/cuda_emulator), which is slow.
+inline bool device_is_emulated() { return std::getenv("TAPEHEAD_TEST_EMULATED") != nullptr; }
+
 /// Makes test_device() the default while a program's tests run.
 class TestDevice : public testing::Environment {
   void SetUp() override { guard_ = std::make_unique<DeviceGuard>(test_device()); }

@@ -209,7 +209,12 @@ Heads<T> heads_or_null(Tensor& x) {
 
 void CudaBackend::attention_backward(const Attention& args, const Tensor& y, const Tensor& lse,
                                      const Tensor& gy, Tensor& gq, Tensor& gk, Tensor& gv) {
-  if (lse.numel() == 0) return;
+  if (lse.numel() == 0) {  // nothing was seen: whatever keys and values there are get 0
+    for (Tensor* g : {&gq, &gk, &gv}) {
+      if (g->defined() && g->numel() > 0) fill(*g, 0);
+    }
+    return;
+  }
   visit_floating(y.dtype(), "attention_backward", [&]<class T>(std::type_identity<T>) {
     using W = wide_t<T>;
     const Sight sight(args);

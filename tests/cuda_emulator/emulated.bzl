@@ -56,7 +56,7 @@ def tapehead_test_on_devices(name, srcs, deps, tags = [], env = {}, **kwargs):
             ":%s_cases" % name,
             "//tests/cuda_emulator:backend",
         ],
-        env = dict(env, TAPEHEAD_TEST_DEVICE = "cuda"),
+        env = dict(env, TAPEHEAD_TEST_DEVICE = "cuda", TAPEHEAD_TEST_EMULATED = "1"),
         tags = tags + ["cuda_emulated"],
         target_compatible_with = WITHOUT_CUDA,
         **kwargs

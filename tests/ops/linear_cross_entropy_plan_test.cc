@@ -33,7 +33,7 @@ struct Case {
 void expect_exact(const Case& c, int& compared) {
   SCOPED_TRACE(c.describe());
   const LinearCrossEntropyProblem& p = c.problem;
-  const Device device;
+  const Device device = test_device();
   Tensor input = random_tensor({p.N, p.F}, 1, 1, p.dtype), weight = random_tensor({p.C, p.F}, 2, 1, p.dtype);
   Tensor target = p.probabilities ? random_tensor({p.N, p.C}, 3, 1, p.dtype)
                                   : random_indices({p.N}, static_cast<uint64_t>(p.C), 4);
@@ -90,6 +90,7 @@ TEST(LinearCrossEntropyPlan, EqualsTheAllocatorToTheByte) {
   for (int i = 0; i < 700; ++i) {
     Case c;
     LinearCrossEntropyProblem& p = c.problem;
+    p.device = test_device();
     p.N = pick64(1, 5, 16, 37);
     p.F = pick64(1, 8, 24);
     p.C = pick64(1, 3, 50, 129, 1000);
