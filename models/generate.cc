@@ -69,6 +69,9 @@ std::vector<std::vector<int32_t>> generate(const LanguageModel& model, std::span
   check<ValueError>(options.samples >= 1, "[generate] samples is {}: it must be at least 1", options.samples);
   options.sampler.validate();
   const int64_t vocab_size = model.config().vocab_size;
+  check<ValueError>(options.vocab_size >= 0 && options.vocab_size <= vocab_size,
+                    "[generate] vocab_size is {}: the model has {} tokens", options.vocab_size, vocab_size);
+  const int64_t drawn_from = options.vocab_size == 0 ? vocab_size : options.vocab_size;
   for (const int32_t token : prompt) {
     check<ValueError>(token >= 0 && token < vocab_size,
                       "[generate] the prompt holds token {}: the model's are 0 to {}", token, vocab_size - 1);
@@ -86,7 +89,7 @@ std::vector<std::vector<int32_t>> generate(const LanguageModel& model, std::span
     const std::vector<double> logits = reader.next_logits(samples).to_vector<double>();
     for (int64_t i = 0; i < options.samples; ++i) {
       const auto row =
-          std::span(logits).subspan(static_cast<size_t>(i * vocab_size), static_cast<size_t>(vocab_size));
+          std::span(logits).subspan(static_cast<size_t>(i * vocab_size), static_cast<size_t>(drawn_from));
       extend(samples[static_cast<size_t>(i)], i, row, options);
     }
   }

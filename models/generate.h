@@ -19,6 +19,8 @@ struct GenerateOptions {
   /// Keeps keys and values of what was read (KeyValueCache). Without it every token reads the context again: the same
   /// tokens, but for the rounding of products of other shapes.
   bool use_cache = true;
+  /// Only tokens below are drawn: a tokenizer's, of a model whose embeddings have rows to spare; 0: all.
+  int64_t vocab_size = 0;
   std::optional<int32_t> stop_token = {};  ///< ends a sample, and is not part of it
   /// Told each token as it comes; false ends the sample after it.
   std::function<bool(int64_t sample, int32_t token)> on_token = {};

@@ -65,6 +65,7 @@ void generate_samples(const LanguageModel& model, const Tokenizer& tokenizer, co
   const Stopwatch stopwatch;
   int64_t made = 0;
   options.stop_token = tokenizer.end_of_text();
+  options.vocab_size = tokenizer.vocab_size();
   options.on_token = [&](int64_t sample, int32_t token) {
     const auto i = static_cast<size_t>(sample);
     const std::string text = stops[i].add(decoders[i].add(token));

@@ -65,6 +65,18 @@ class GenerateDtypeTest : public GenerateTest, public testing::WithParamInterfac
 INSTANTIATE_TEST_SUITE_P(Dtypes, GenerateDtypeTest, testing::Values(DType::f32, DType::bf16),
                          [](const auto& dtype) { return std::string(name(dtype.param)); });
 
+// Padded embeddings have rows that no token of the tokenizer stands for; drawing one could not be decoded.
+TEST_F(GenerateTest, RowsBeyondTheTokenizersAreNeverDrawn) {
+  const auto largest = [&](int64_t vocab_size) {
+    const auto tokens =
+        generated(prompt_, {.max_tokens = 60, .sampler = {.temperature = 5}, .vocab_size = vocab_size});
+    return *std::ranges::max_element(tokens);
+  };
+  EXPECT_EQ(largest(5), 4);
+  EXPECT_EQ(largest(0), 12);
+  EXPECT_THAT([&] { largest(14); }, ThrowsMessage<ValueError>(AllOf(HasSubstr("14"), HasSubstr("13"))));
+}
+
 // Twelve tokens from a context of five: the text outgrows what the model sees, which goes on from three tokens.
 TEST_P(GenerateDtypeTest, GreedyTakesTheLikeliestAndGoesOnFromTheLastHalfOfAFullContext) {
   const auto tokens = generated(prompt_, {.max_tokens = 12, .sampler = {.temperature = 0}});
