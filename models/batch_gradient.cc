@@ -4,7 +4,6 @@
 
 #include "tapehead/core/memory.h"
 #include "tapehead/core/view.h"
-#include "tapehead/models/evaluation.h"
 
 namespace tapehead {
 
@@ -28,7 +27,7 @@ static void add_micro_batch(const LanguageModel& model, const Batch& batch,
   // The weight's gradient, if an earlier micro-batch made it.
   const int64_t live = memory_stats(device, "head").live_bytes;
   reset_peak(device, "head");
-  const Tensor loss = model.loss(batch.ids.to(device), batch.targets.to(device), head, forward);
+  const Tensor loss = model.loss(batch.ids, batch.targets, head, forward);
   result.loss += loss.item();
   backward(loss);
 
@@ -50,7 +49,7 @@ BatchGradient add_batch_gradient(const LanguageModel& model, const Batch& batch,
     const Batch part = rows_of(batch, first, std::min(first + rows, config.batch_size));
     add_micro_batch(model, part, args,
                     {.dropout = &numbers.dropout,
-                     .first_seen = on_device(part.first_seen, model.device()),
+                     .first_seen = part.first_seen,
                      .recompute = config.recompute_activations},
                     result);
     result.filter += *args.filter_stats;

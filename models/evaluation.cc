@@ -20,8 +20,6 @@ void check_vocabulary(const Dataset& data, const ModelConfig& model) {
       data.vocab_size(), model.vocab_size);
 }
 
-Tensor on_device(const Tensor& x, Device device) { return x.defined() ? x.to(device) : x; }
-
 Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t batch_size,
                     const HeadConfig& head, bool document_mask) {
   check_vocabulary(data, model.config());
@@ -39,10 +37,7 @@ Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t bat
   Evaluation evaluation;
   for (int64_t first = 0; first < windows.size(); first += batch_size) {
     const Batch batch = windows.read(first, std::min(batch_size, windows.size() - first));
-    evaluation.loss += model
-                           .loss(batch.ids.to(model.device()), batch.targets.to(model.device()), args,
-                                 {.first_seen = on_device(batch.first_seen, model.device())})
-                           .item();
+    evaluation.loss += model.loss(batch.ids, batch.targets, args, {.first_seen = batch.first_seen}).item();
     evaluation.tokens += batch.target_tokens;
     evaluation.accuracy += static_cast<double>(stats.correct_rows);
     for (const double entropy : stats.entropy.to_vector<double>()) {

@@ -22,9 +22,6 @@ double bits_per_byte(const Evaluation& evaluation, int64_t bytes);
 /// Throws ValueError if the tokens' vocabulary is larger than the model's.
 void check_vocabulary(const Dataset& data, const ModelConfig& model);
 
-/// x there; undefined stays undefined.
-Tensor on_device(const Tensor& x, Device device);
-
 /// Mean loss of `model` over all windows of `data`, each target counted once. No gradient, no dropout.
 /// Throws ValueError if there is no target, or the tokens' vocabulary is larger than the model's.
 Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t batch_size = 16,

@@ -34,8 +34,8 @@ class Reader {
     const int64_t read = begin_ + (cache_ ? cache_->length() : 0), rows = std::ssize(samples);
     std::vector<int64_t> ids;
     for (const Sample& s : samples) ids.insert(ids.end(), s.text.begin() + read, s.text.end());
-    const Tensor hidden = model_.hidden(Tensor::from<int64_t>({rows, end - read}, ids, model_.device()),
-                                        {.cache = cache_ ? &*cache_ : nullptr});
+    const Tensor hidden =
+        model_.hidden(Tensor::from<int64_t>({rows, end - read}, ids), {.cache = cache_ ? &*cache_ : nullptr});
     return model_.head(select(hidden, 1, -1));
   }
 

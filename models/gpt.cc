@@ -70,10 +70,9 @@ Tensor GPT::Block::forward(const ModelConfig& config, size_t layer, const Tensor
   return h + drop(mlp_out(gelu_tanh(mlp_in(ln_2(h)))), config.dropout, args.dropout);
 }
 
-Tensor GPT::hidden(const Tensor& ids, const ForwardArgs& args) const {
-  const int64_t first = first_position(ids, args), T = ids.size(1);
-  Tensor x =
-      drop(embedding(embedding_, ids) + slice(wpe_, 0, first, first + T), config_.dropout, args.dropout);
+Tensor GPT::forward(const Tensor& ids, int64_t first, const ForwardArgs& args) const {
+  Tensor x = drop(embedding(embedding_, ids) + slice(wpe_, 0, first, first + ids.size(1)), config_.dropout,
+                  args.dropout);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     ParameterList parameters;
     blocks_[i].name_parameters("", parameters);
@@ -82,7 +81,6 @@ Tensor GPT::hidden(const Tensor& ids, const ForwardArgs& args) const {
     };
     x = run_block(block, parameters, x, args);
   }
-  if (args.cache) args.cache->advance(T);
   return ln_f_(x);
 }
 

@@ -15,8 +15,6 @@ class GPT final : public LanguageModel {
   explicit GPT(const ModelConfig& config, uint64_t seed = 0, DType dtype = DType::f32,
                Device device = default_device());
 
-  Tensor hidden(const Tensor& ids, const ForwardArgs& args = {}) const override;
-
  private:
   struct Block {
     LayerNorm ln_1;
@@ -30,6 +28,8 @@ class GPT final : public LanguageModel {
     Tensor forward(const ModelConfig& config, size_t layer, const Tensor& x, const ForwardArgs& args) const;
     void name_parameters(const std::string& prefix, ParameterList& list) const;
   };
+
+  Tensor forward(const Tensor& ids, int64_t first, const ForwardArgs& args) const override;
 
   Tensor wpe_;  // (n_positions, F)
   std::vector<Block> blocks_;

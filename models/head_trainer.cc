@@ -95,8 +95,9 @@ void HeadTrainer::shuffle() {
 
 HeadTrainer::Rows HeadTrainer::gather(std::span<const int64_t> rows) const {
   const auto count = static_cast<int64_t>(rows.size());
-  Rows batch = {.features = Tensor({count, data_.features.size(1)}, data_.features.dtype()),
-                .targets = Tensor({count}, DType::i64)};
+  const Device host;
+  Rows batch = {.features = Tensor({count, data_.features.size(1)}, data_.features.dtype(), host),
+                .targets = Tensor({count}, DType::i64, host)};
   const auto row_bytes = static_cast<size_t>(data_.features.bytes() / data_.features.size(0));
   const auto* from = static_cast<const std::byte*>(data_.features.raw_data());
   auto* to = static_cast<std::byte*>(batch.features.mutable_raw_data());
@@ -106,7 +107,8 @@ HeadTrainer::Rows HeadTrainer::gather(std::span<const int64_t> rows) const {
     std::memcpy(to + i * row_bytes, from + row * row_bytes, row_bytes);
     targets[i] = data_.targets.data<int64_t>()[row];
   }
-  return batch;
+  const Device device = parameters_[0].second.device();
+  return {.features = batch.features.to(device), .targets = batch.targets.to(device)};
 }
 
 double HeadTrainer::step() {

@@ -11,9 +11,9 @@ namespace tapehead {
 
 /// Rows and the class of each.
 struct LabelledFeatures {
-  Tensor
-      features;  ///< (N, F) floating, contiguous; may be mapped from a file: batches copy the rows that they take
-  Tensor targets;  ///< (N) i64; -100: a row that does not count
+  /// (N, F) floating, contiguous, on the host; may be mapped from a file: batches copy the rows that they take.
+  Tensor features;
+  Tensor targets;  ///< (N) i64, on the host; -100: a row that does not count
 
   /// "features" and "targets" of a safetensors file, mapped. Throws ValueError that names the file and what is wrong: one of
   /// them missing, another shape or dtype, or rows and targets that differ in number.
@@ -42,9 +42,9 @@ struct HeadEvaluation {
   int64_t rows = 0, correct_rows = 0;
 };
 
-/// Trains a weight (C, F), which begins at zero, and a bias (C). Weights have the features' dtype; those of 16 bits have f32
-/// masters. An epoch visits each row once, in an order that depends on (seed, epoch) alone. Memory: 8 bytes a row,
-/// the head's, and a batch of features.
+/// Trains a weight (C, F), which begins at zero, and a bias (C), on the device that is the default one when it is made. Weights
+/// have the features' dtype; those of 16 bits have f32 masters. An epoch visits each row once, in an order that depends on
+/// (seed, epoch) alone. Memory: 8 bytes a row, the head's, and a batch of features.
 class HeadTrainer {
  public:
   /// Throws ValueError on a config that cannot be, and on a target outside the classes, naming its row.

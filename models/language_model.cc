@@ -85,13 +85,16 @@ int64_t LanguageModel::parameter_count() const {
   return count;
 }
 
-int64_t LanguageModel::first_position(const Tensor& ids, const ForwardArgs& args) const {
+Tensor LanguageModel::hidden(const Tensor& ids, const ForwardArgs& args) const {
   check<ValueError>(ids.dim() == 2 && ids.size(1) <= config_.n_positions,
                     "[{}] ids of shape {}: they must be (B, T) with T at most n_positions, {}",
                     config_.architecture, ids.shape(), config_.n_positions);
-  if (!args.cache) return 0;
-  args.cache->check_room(ids);
-  return args.cache->length();
+  if (args.cache) args.cache->check_room(ids);
+  ForwardArgs here = args;
+  if (here.first_seen.defined()) here.first_seen = here.first_seen.to(device());
+  const Tensor x = forward(ids.to(device()), args.cache ? args.cache->length() : 0, here);
+  if (args.cache) args.cache->advance(ids.size(1));
+  return x;
 }
 
 Tensor LanguageModel::run_block(const BlockFunction& block, const ParameterList& parameters, const Tensor& x,
@@ -116,7 +119,7 @@ Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets, const Linea
                     ids.shape(), targets.shape());
   const Tensor rows = reshape(hidden(ids, args), {ids.numel(), config_.n_embd});
   const MemoryScope scope("head");
-  return linear_cross_entropy(rows, head_, reshape(targets, {targets.numel()}), head);
+  return linear_cross_entropy(rows, head_, reshape(targets.to(device()), {targets.numel()}), head);
 }
 
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed, DType dtype,

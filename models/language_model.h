@@ -91,9 +91,9 @@ class LanguageModel {
   /// How many numbers the parameters hold.
   int64_t parameter_count() const;
 
-  /// ids (B, T) i64, T <= n_positions -> (B, T, F), after the last norm. Throws ValueError on shapes, on an id outside the
-  /// vocabulary, and if args.cache has no room.
-  virtual Tensor hidden(const Tensor& ids, const ForwardArgs& args = {}) const = 0;
+  /// ids (B, T) i64, T <= n_positions -> (B, T, F), after the last norm. ids, and args.first_seen, may be on any device: the
+  /// model's own gets a copy. Throws ValueError on shapes, on an id outside the vocabulary, and if args.cache has no room.
+  Tensor hidden(const Tensor& ids, const ForwardArgs& args = {}) const;
 
   /// The weight of the head, (C, F): the token embeddings, if it is tied to them.
   const Tensor& head_weight() const { return head_; }
@@ -102,9 +102,9 @@ class LanguageModel {
   /// ids (B, T) -> logits (B, T, C).
   Tensor logits(const Tensor& ids) const { return head(hidden(ids)); }
 
-  /// The loss of predicting `targets` (B, T) i64, already shifted, from ids (B, T), through linear_cross_entropy: `head`
-  /// holds its own arguments (reduction, ignore_index, normalizer, options); head.bias is not used. Memory of the head is
-  /// counted in the scope "head".
+  /// The loss of predicting `targets` (B, T) i64, already shifted, from ids (B, T), both on any device, through
+  /// linear_cross_entropy: `head` holds its own arguments (reduction, ignore_index, normalizer, options); head.bias is not
+  /// used. Memory of the head is counted in the scope "head".
   Tensor loss(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& head,
               const ForwardArgs& args = {}) const;
 
@@ -115,9 +115,9 @@ class LanguageModel {
   LanguageModel(const LanguageModel&) = default;
   LanguageModel& operator=(const LanguageModel&) = default;
 
-  /// The position of the first of `ids`: 0, or what args.cache holds. Throws ValueError unless they are (B, T) with T at most
-  /// n_positions, or fit in the cache.
-  int64_t first_position(const Tensor& ids, const ForwardArgs& args) const;
+  /// hidden() of ids (B, T) that stand at the positions `first` to first + T - 1 and, like args.first_seen, on the model's
+  /// device.
+  virtual Tensor forward(const Tensor& ids, int64_t first, const ForwardArgs& args) const = 0;
 
   using BlockFunction = std::function<Tensor(const Tensor& x, const ForwardArgs& args)>;
   /// block(x, args), kept for backward or, with args.recompute, run again there. `parameters` are all that it reads; it owns
@@ -134,6 +134,6 @@ class LanguageModel {
 
 /// A model of config.architecture, initialised from `seed`. Throws ValueError on an invalid config.
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed = 0,
-                                          DType dtype = DType::f32, Device device = {});
+                                          DType dtype = DType::f32, Device device = default_device());
 
 }  // namespace tapehead

@@ -104,8 +104,7 @@ Tensor Llama::Block::forward(const ModelConfig& config, size_t layer, const Rota
   return h + drop(down(silu(gate(inner)) * up(inner)), config.dropout, args.dropout);
 }
 
-Tensor Llama::hidden(const Tensor& ids, const ForwardArgs& args) const {
-  const int64_t first = first_position(ids, args);
+Tensor Llama::forward(const Tensor& ids, int64_t first, const ForwardArgs& args) const {
   Tensor x = drop(embedding(embedding_, ids), config_.dropout, args.dropout);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     ParameterList parameters;
@@ -116,7 +115,6 @@ Tensor Llama::hidden(const Tensor& ids, const ForwardArgs& args) const {
     };
     x = run_block(block, parameters, x, args);
   }
-  if (args.cache) args.cache->advance(ids.size(1));
   return norm_(x);
 }
 

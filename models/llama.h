@@ -14,9 +14,8 @@ class Llama final : public LanguageModel {
  public:
   /// Weights are normal of deviation 0.02, in the projections onto the residual stream 0.02 / sqrt(2·n_layer), as GPT's;
   /// biases 0; norms 1. Throws ValueError on an invalid config.
-  explicit Llama(const ModelConfig& config, uint64_t seed = 0, DType dtype = DType::f32, Device device = {});
-
-  Tensor hidden(const Tensor& ids, const ForwardArgs& args = {}) const override;
+  explicit Llama(const ModelConfig& config, uint64_t seed = 0, DType dtype = DType::f32,
+                 Device device = default_device());
 
  private:
   struct Block {
@@ -32,6 +31,8 @@ class Llama final : public LanguageModel {
                    const Tensor& x, const ForwardArgs& args) const;
     void name_parameters(const std::string& prefix, ParameterList& list) const;
   };
+
+  Tensor forward(const Tensor& ids, int64_t first, const ForwardArgs& args) const override;
 
   std::vector<Block> blocks_;
   RMSNorm norm_;

@@ -19,7 +19,7 @@ static int64_t count_activations(const LanguageModel& model, int64_t rows, int64
 }
 
 MemoryPlanner::MemoryPlanner(const LanguageModel& model, const TrainConfig& config)
-    : config_(config), trains_head_(model.head_weight().requires_grad()) {
+    : config_(config), device_(model.device()), trains_head_(model.head_weight().requires_grad()) {
   for (const auto& [name, p] : model.parameters()) {
     fixed_.parameters += p.bytes();
     if (p.requires_grad()) fixed_.gradients += p.bytes();
@@ -49,6 +49,7 @@ MemoryPlan MemoryPlanner::plan(int64_t micro_batch) const {
                                           .F = config_.model.n_embd,
                                           .C = config_.model.vocab_size,
                                           .dtype = config_.dtype,
+                                          .device = device_,
                                           .input_grad = trains_body_,
                                           .weight_grad = trains_head_};
   const PathPlan head = plan_linear_cross_entropy(problem, config_.head.training_args()).chunked;

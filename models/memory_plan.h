@@ -34,6 +34,7 @@ class MemoryPlanner {
 
  private:
   TrainConfig config_;
+  Device device_;
   MemoryPlan fixed_;  // what does not depend on the micro-batch
   bool trains_body_, trains_head_;
   double bytes_per_token_ = 0, bytes_per_position_ = 0, bytes_per_block_token_ = 0;  // of activations

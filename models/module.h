@@ -20,7 +20,7 @@ void zero_grad(const ParameterList& parameters);
 struct Initializer {
   Generator generator;
   DType dtype = DType::f32;
-  Device device = {};
+  Device device = default_device();
 
   /// (rows, columns), normal of mean 0.
   Tensor matrix(int64_t rows, int64_t columns, double deviation);

@@ -54,6 +54,7 @@ struct RunResult {
   HeadMemory head = {};
 };
 
+/// The model, and all that goes with it, is on the device that is the default one when the trainer is made.
 class Trainer {
  public:
   /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the model's, or there are too

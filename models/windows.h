@@ -20,6 +20,7 @@ namespace tapehead {
 /// The target that counts for nothing: linear_cross_entropy's default ignore_index.
 constexpr int64_t kIgnoredTarget = -100;
 
+/// On the default device.
 struct Batch {
   Tensor ids;      ///< (B, T) i64
   Tensor targets;  ///< (B, T) i64: the tokens that follow, or kIgnoredTarget

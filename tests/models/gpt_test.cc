@@ -10,6 +10,7 @@
 #include "tapehead/ops/linear_cross_entropy.h"
 #include "tapehead/ops/random.h"
 #include "tapehead/tests/models/gpt2_golden.h"
+#include "tapehead/tests/testing.h"
 
 namespace tapehead {
 namespace {
@@ -19,6 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 const ModelConfig kTiny{.vocab_size = 7, .n_layer = 2, .n_head = 2, .n_embd = 4, .n_positions = 3};
+
+constexpr const char* kTooManyForwards = "thousands of forwards take minutes on an emulated device";
 
 LinearCrossEntropyArgs chunked(int64_t rows) {
   LinearCrossEntropyArgs args;
@@ -111,6 +114,7 @@ TEST(GPTTest, AccumulatedGradientsAreThoseOfTheFullBatch) {
 // ---- By itself
 
 TEST(GPTTest, GradientsAreDifferences) {
+  if (device_is_emulated()) GTEST_SKIP() << kTooManyForwards;
   const GPT model = loud_model(kTiny, DType::f64);
   std::vector<Tensor> parameters;
   for (const auto& [name, parameter] : model.parameters()) parameters.push_back(parameter);
@@ -121,6 +125,7 @@ TEST(GPTTest, GradientsAreDifferences) {
 }
 
 TEST(GPTTest, DropoutsGradientsAreDifferencesUnderTheSameNumbers) {
+  if (device_is_emulated()) GTEST_SKIP() << kTooManyForwards;
   ModelConfig config = kTiny;
   config.dropout = 0.3;
   const GPT model = loud_model(config, DType::f64);
@@ -202,7 +207,7 @@ TEST(GPTTest, TheHeadsMemoryIsCountedUnderItsName) {
   const GPT model({.vocab_size = 1000, .n_layer = 1, .n_head = 1, .n_embd = 8, .n_positions = 64});
   const Tensor ids = Tensor::zeros({4, 64}, DType::i64);
   backward(model.loss(ids, ids, chunked(16)));
-  const int64_t peak = memory_stats({}, "head").peak_bytes;
+  const int64_t peak = memory_stats(default_device(), "head").peak_bytes;
   EXPECT_GE(peak, 16 * 1000 * 4);          // a chunk's logits
   EXPECT_LT(peak, 4 * 64 * 1000 * 4 / 4);  // not all of them
 }

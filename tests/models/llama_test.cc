@@ -110,6 +110,7 @@ TEST(LlamaTest, LogitsLossAndEveryGradientAreTransformers) {
 // ---- By itself
 
 TEST(LlamaTest, GradientsAreDifferences) {
+  if (device_is_emulated()) GTEST_SKIP() << "thousands of forwards take minutes on an emulated device";
   const Llama model(kTiny, 0, DType::f64);
   std::vector<Tensor> parameters;
   {

@@ -14,6 +14,7 @@
 #include "tapehead/ops/linear_cross_entropy.h"
 #include "tapehead/ops/optimizer.h"
 #include "tapehead/tests/models/gpt2_golden.h"
+#include "tapehead/tests/testing.h"
 
 namespace tapehead {
 namespace {
@@ -133,7 +134,7 @@ class GoldenOptimizerTest : public testing::TestWithParam<const char*> {
   ParameterList parameters(DType dtype) const {
     ParameterList list;
     for (const char* name : {"h.0.wide.weight", "h.1.tall.weight", "h.1.tall.bias", "embedding.weight"}) {
-      Tensor value = golden_.tensor(std::string("initial/") + name).to(dtype).clone();
+      Tensor value = golden_.tensor(std::string("initial/") + name).to(dtype).clone().to(default_device());
       list.emplace_back(name, value.set_requires_grad());
     }
     return list;
@@ -148,7 +149,8 @@ class GoldenOptimizerTest : public testing::TestWithParam<const char*> {
                                            .weight_decay = settings.at("weight_decay")});
     for (int64_t step = 0; step < 4; ++step) {
       for (const auto& [name, p] : list)
-        Tensor(p).set_grad(select(golden_.tensor("gradient/" + name), 0, step).to(p.dtype()).clone());
+        Tensor(p).set_grad(
+            select(golden_.tensor("gradient/" + name), 0, step).to(p.dtype()).clone().to(p.device()));
       optimizer->step(settings.at("lr"));
     }
     return optimizer;
@@ -188,9 +190,10 @@ TEST_P(GoldenOptimizerTest, AllocatesWhatIsPlanned) {
     Tensor(list[1].second).set_requires_grad(false);
     const nlohmann::json settings = nlohmann::json::parse(golden_.metadata().at(GetParam()));
     const OptimizerOptions options = {.name = settings.at("name"), .momentum = settings.at("momentum")};
-    const int64_t before = memory_stats({}).live_bytes;
+    const int64_t before = memory_stats(default_device()).live_bytes;
     const auto optimizer = make_optimizer(list, options);
-    EXPECT_EQ(memory_stats({}).live_bytes - before, optimizer_bytes(list, options)) << name(dtype);
+    EXPECT_EQ(memory_stats(default_device()).live_bytes - before, optimizer_bytes(list, options))
+        << name(dtype);
   }
 }
 
@@ -261,27 +264,27 @@ TEST(HalfOptimizerTest, MomentsAndMasterWeightsAreF32AndOfThe16BitParametersAlon
 
 TEST(HalfOptimizerTest, F32ParametersCostTwoMomentsAndStepsNothing) {
   Tensor p = Tensor::full({100, 3}, 1).set_requires_grad();
-  const MemoryStats before = memory_stats({});
+  const MemoryStats before = memory_stats(default_device());
   AdamWOptimizer optimizer({{"p", p}});
-  MemoryStats after = memory_stats({});
+  MemoryStats after = memory_stats(default_device());
   EXPECT_EQ(after.live_bytes - before.live_bytes, 2 * 100 * 3 * 4);
   EXPECT_EQ(after.allocations - before.allocations, 2);
   EXPECT_TRUE(optimizer.masters().empty());
   p.set_grad(Tensor::full({100, 3}, 1));
-  after = memory_stats({});
+  after = memory_stats(default_device());
   optimizer.step(0.1);
-  EXPECT_EQ(memory_stats({}).allocations, after.allocations);
+  EXPECT_EQ(memory_stats(default_device()).allocations, after.allocations);
 }
 
 TEST(HalfOptimizerTest, A16BitStepAllocatesNothingEither) {
   Tensor p = Tensor::full({100, 30}, 1, DType::bf16).set_requires_grad();
-  const MemoryStats before = memory_stats({});
+  const MemoryStats before = memory_stats(default_device());
   AdamWOptimizer optimizer({{"p", p}});
-  EXPECT_EQ(memory_stats({}).live_bytes - before.live_bytes, 3 * 100 * 30 * 4);
+  EXPECT_EQ(memory_stats(default_device()).live_bytes - before.live_bytes, 3 * 100 * 30 * 4);
   p.set_grad(Tensor::full({100, 30}, 1, DType::bf16));
-  const MemoryStats after = memory_stats({});
+  const MemoryStats after = memory_stats(default_device());
   optimizer.step(0.1);
-  EXPECT_EQ(memory_stats({}).allocations, after.allocations);
+  EXPECT_EQ(memory_stats(default_device()).allocations, after.allocations);
 }
 
 TEST(HalfOptimizerTest, MistakesAreSaid) {

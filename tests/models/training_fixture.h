@@ -10,6 +10,7 @@
 
 #include "tapehead/core/random.h"
 #include "tapehead/models/trainer.h"
+#include "tapehead/tests/testing.h"
 
 namespace tapehead {
 
