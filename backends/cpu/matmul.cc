@@ -1,4 +1,5 @@
-// Matrix products through OpenBLAS; those of bf16 through oneDNN where the processor has arithmetic for them.
+// Matrix products through OpenBLAS; those of bf16 through oneDNN where the processor has arithmetic for them, those of few
+// rows in f32 by a kernel of our own.
 #include <cblas.h>
 
 #include <cstdlib>
@@ -6,6 +7,7 @@
 
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/matmul_bf16.h"
+#include "tapehead/backends/cpu/matmul_few_rows.h"
 #include "tapehead/backends/cpu/nd_loop.h"
 
 namespace tapehead {
@@ -150,6 +152,7 @@ void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double b
     }
     return;
   }
+  if (matmul_few_rows(alpha, a, b, beta, y)) return;
   Layout la, lb;
   if (!find_layout(a, la)) return matmul(alpha, a.clone(), b, beta, y);
   if (!find_layout(b, lb)) return matmul(alpha, a, b.clone(), beta, y);

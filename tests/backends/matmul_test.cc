@@ -1,5 +1,6 @@
 // The product's kernel, called with shapes already checked: layouts, edges, and what beta = 0 promises.
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <cmath>
 #include <limits>
@@ -7,6 +8,7 @@
 #include "tapehead/backends/backend.h"
 #include "tapehead/core/view.h"
 #include "tapehead/tests/golden_cases.h"
+#include "tapehead/tests/ops/instruction_sets.h"
 #include "tapehead/tests/testing.h"
 
 namespace tapehead {
@@ -142,6 +144,63 @@ TEST(MatmulKernel, HalfSumsInFloat) {
     Tensor y({1, 1}, dtype);
     backend(y).matmul(1, Tensor::full({1, 4096}, 1, dtype), Tensor::full({4096, 1}, 1, dtype), 0, y);
     EXPECT_EQ(y.item(), 4096);
+  }
+}
+
+// Few rows and a large matrix take a path of their own, whose tiles have edges in all three dimensions.
+TEST(MatmulKernel, FewRowsOfALargeMatrix) {
+  const auto f32 = [](const Shape& shape, uint64_t seed) {
+    return random_tensor(shape, seed, 1, DType::f32);
+  };
+  const auto expect = [&](const Tensor& a, const Tensor& b, double alpha, double beta,
+                          const std::string& what) {
+    const int64_t M = a.size(0), N = b.size(1);
+    const Tensor before = f32({M, N + 5}, 3);
+    Tensor exact({M, N}, DType::f64), wide = before.clone(), y = slice(wide, 1, 2, 2 + N);
+    if (beta == 0) y.fill(std::numeric_limits<double>::quiet_NaN());
+    if (beta != 0) backend(exact).copy(slice(before, 1, 2, 2 + N), exact);
+    backend(exact).matmul(alpha, a.to(DType::f64), b.to(DType::f64), beta, exact);
+    backend(y).matmul(alpha, a, b, beta, y);
+    // Runs of 128 sums may each be off by 64 epsilons of their terms' magnitudes, 1/4 a term; rounding is a random walk, of
+    // which six epsilons are a bound that a missing or doubled term breaks by far.
+    expect_close(y.to(DType::f64), exact, 0, 6 * epsilon(DType::f32) * static_cast<double>(a.size(1)) / 4,
+                 what);
+    for (const auto& [begin, end] : {std::pair(int64_t{0}, int64_t{2}), std::pair(2 + N, N + 5)}) {
+      expect_close(slice(wide, 1, begin, end).to(DType::f64), slice(before, 1, begin, end).to(DType::f64), 0,
+                   0, what + ", beside y");
+    }
+  };
+  for_each_instruction_set([&] {
+    for (const int64_t M : {1, 7, 17, 40, 128}) {
+      for (const auto& [N, K] : {std::pair(523, 257), std::pair(128, 1031)}) {
+        const std::string what = fmt::format("({}, {}) by ({}, {})", M, K, K, N);
+        for (const auto& [beta, alpha] : {std::pair(0., 1.), std::pair(2., -0.5)}) {
+          expect(f32({M, K}, 1), transpose(f32({N, K + 3}, 2), 0, 1).alias({K, N}, {1, K + 3}, 2), alpha,
+                 beta, what + " by columns");
+          expect(f32({M, K}, 1), f32({K, N}, 2), alpha, beta, what + " by rows");
+        }
+        expect(transpose(f32({K, M}, 1), 0, 1), transpose(f32({N, K}, 2), 0, 1), 1, 0,
+               what + ", a transposed");
+      }
+    }
+  });
+}
+
+TEST(MatmulKernel, FewRowsHaveTheSameBitsForAnyNumberOfThreads) {
+  const Tensor a = random_tensor({20, 600}, 1, 1, DType::f32);
+  const int before = omp_get_max_threads();
+  for (const Tensor& b : {random_tensor({600, 700}, 2, 1, DType::f32),
+                          transpose(random_tensor({700, 600}, 2, 1, DType::f32), 0, 1)}) {
+    std::vector<std::vector<float>> results;
+    for (const int threads : {1, 2, 5}) {
+      omp_set_num_threads(threads);
+      Tensor y({20, 700}, DType::f32);
+      backend(y).matmul(1, a, b, 0, y);
+      results.push_back(y.to_vector<float>());
+    }
+    omp_set_num_threads(before);
+    EXPECT_EQ(results[1], results[0]);
+    EXPECT_EQ(results[2], results[0]);
   }
 }
 
