@@ -9,6 +9,7 @@
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/parallel.h"
+#include "tapehead/backends/row_sums.h"
 
 // clang-format off
 #undef HWY_TARGET_INCLUDE
@@ -126,36 +127,6 @@ struct Row {
   }
 };
 
-// What the first reading of a row finds. `reference` is the row's maximum, or 0 if that is -inf. The target
-// class is kept apart from the other classes, so that a confident row's 1 - p and log(1 + others) keep all
-// their digits.
-template <class W>
-struct RowSums {
-  W reference = 0;
-  W z_target = 0;
-  int64_t first_largest = 0;
-  double others = 0;      // Σ exp(z_c - reference) without the target class
-  double target = 0;      // exp(z_t - reference); 0 for probabilities
-  double factor_sum = 0;  // Σ a_c
-  double factor_dot = 0;  // Σ a_c · (z_c - reference), factors of 0 left out
-  double exp_dot = 0;     // Σ exp(z_c - reference) · (z_c - reference), for the entropy
-
-  double exp_sum() const { return others + target; }
-  double log_sum() const { return target == 1 ? std::log1p(others) : std::log(exp_sum()); }
-  double lse() const { return static_cast<double>(reference) + log_sum(); }
-  double log_p(W z) const { return static_cast<double>(z) - static_cast<double>(reference) - log_sum(); }
-
-  // Moves what was summed against the old reference to a new one.
-  void move_reference(W to) {
-    const double step = static_cast<double>(to) - static_cast<double>(reference);
-    const double shrink = std::exp(-step);
-    exp_dot = shrink * exp_dot - (others > 0 ? step * shrink * others : 0);
-    others *= shrink;
-    if (factor_sum != 0) factor_dot -= factor_sum * step;
-    reference = to;
-  }
-};
-
 // Σ f_i and Σ f_i · (z_i - reference), where f_i is not 0, added to `sum` and `dot`.
 template <class W>
 void AddWeighted(const W* HWY_RESTRICT f, const W* HWY_RESTRICT z, W reference, int64_t padded, double& sum,
@@ -179,7 +150,7 @@ RowSums<W> ReadRow(const Row<W>& row, bool entropy) {
   constexpr W kLowest = -std::numeric_limits<W>::infinity();
   HWY_ALIGN W staged[kRowBlock], a[kRowBlock], scratch[kRowBlock];
   RowSums<W> sums;
-  W largest = kLowest;
+  W largest = kLowest, z_target = 0;
   for (int64_t begin = 0; begin < row.C; begin += kRowBlock) {
     const int64_t n = std::min(kRowBlock, row.C - begin);
     const int64_t padded = (n + lanes - 1) / lanes * lanes;
@@ -203,7 +174,7 @@ RowSums<W> ReadRow(const Row<W>& row, bool entropy) {
       row.stage_factors(begin, n, padded, a, scratch);
       AddWeighted(a, z, sums.reference, padded, sums.factor_sum, sums.factor_dot);
     }
-    if (has_target) sums.z_target = std::exchange(staged[row.target - begin], kLowest);
+    if (has_target) z_target = std::exchange(staged[row.target - begin], kLowest);
 
     const auto reference = hn::Set(d, sums.reference);
     if (!entropy) {
@@ -217,45 +188,9 @@ RowSums<W> ReadRow(const Row<W>& row, bool entropy) {
       AddWeighted(a, z, sums.reference, padded, sums.others, sums.exp_dot);
     }
   }
-  if (row.target >= 0) {
-    const double distance = static_cast<double>(sums.z_target) - static_cast<double>(sums.reference);
-    sums.target = std::exp(distance);
-    if (sums.target > 0) sums.exp_dot += sums.target * distance;
-  }
+  if (row.target >= 0) sums.add_target(z_target);
   return sums;
 }
-
-// Of the loss, scaled: scale · (Σ_c a_c · -log p_c + b · -log p_t) + z_scale · lse².
-template <class W>
-double Loss(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale) {
-  const double log_sum = sums.log_sum();
-  double value = 0;
-  if (row.has_factors() && sums.factor_sum != 0) value += sums.factor_sum * log_sum - sums.factor_dot;
-  if (const double b = row.target_factor(); b != 0) value -= b * sums.log_p(sums.z_target);
-  if (std::isnan(log_sum)) value = log_sum;  // also where all factors are 0
-  value *= scale;
-  if (z_scale != 0) value += z_scale * sums.lse() * sums.lse();
-  return value;
-}
-
-// d loss / d z_c = of_p · p_c - scale · a_c, minus scale · b at the target, with
-// of_p = scale · (Σ a + b) + 2 · z_scale · lse. From z to the logits as given: slope(z) · logit_scale.
-template <class W>
-struct GradientFactors {
-  double b, z_slope, of_p;
-
-  GradientFactors(const Row<W>& row, const RowSums<W>& sums, double scale, double z_scale)
-      : b(row.target_factor()),
-        z_slope(z_scale != 0 ? 2 * z_scale * sums.lse() : 0),
-        of_p(scale * (sums.factor_sum + b) + z_slope) {}
-
-  // At the target, whose a_c is `own`: (Σ a + b) · p - own - b with p = target / (target + others), without the
-  // cancellation of p - 1.
-  double at_target(const RowSums<W>& sums, double scale, double own) const {
-    return scale * ((sums.factor_sum * sums.target - b * sums.others) / sums.exp_sum() - own) +
-           z_slope * sums.target / sums.exp_sum();
-  }
-};
 
 // What a row's gradient is written to.
 struct GradientOutput {
@@ -271,7 +206,7 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   HWY_ALIGN W staged[kRowBlock], a[kRowBlock], g[kRowBlock], scratch[kRowBlock];
-  const GradientFactors<W> f(row, sums, scale, z_scale);
+  const GradientFactors f(sums, row.target_factor(), scale, z_scale);
   const double inverse_cap = row.softcap > 0 ? 1 / row.softcap : 0;
 
   const auto reference = hn::Set(d, sums.reference);
@@ -306,7 +241,7 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
     }
     if (has_target) {
       const double own = row.has_factors() ? static_cast<double>(row.factor(row.target)) : 0;
-      g[row.target - begin] = static_cast<W>(f.at_target(sums, scale, own));
+      g[row.target - begin] = static_cast<W>(f.at_target(sums, own));
     }
     if (row.softcap > 0) {  // d z / d u = 1 - (z / cap)²
       for (int64_t i = 0; i < padded; i += lanes) {
@@ -331,7 +266,7 @@ void WriteSparseGradient(const Row<W>& row, const RowSums<W>& sums, double scale
   const hn::ScalableTag<W> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   HWY_ALIGN W staged[kRowBlock], scratch[kRowBlock];
-  const GradientFactors<W> f(row, sums, scale, z_scale);
+  const GradientFactors f(sums, row.target_factor(), scale, z_scale);
   const W of_p = static_cast<W>(f.of_p / sums.exp_sum() * row.logit_scale);
   const W cap = static_cast<W>(row.softcap);
   const auto slope = [&](W z) { return cap > 0 ? 1 - z / cap * (z / cap) : W{1}; };  // z may be -inf
@@ -353,7 +288,7 @@ void WriteSparseGradient(const Row<W>& row, const RowSums<W>& sums, double scale
         },
         [&](int64_t i, W e) { out.add(begin + i, of_p * e * slope(z[i])); });
   }
-  const double own = f.at_target(sums, scale, 0) * row.logit_scale;
+  const double own = f.at_target(sums, 0) * row.logit_scale;
   out.add(row.target, static_cast<W>(own) * slope(sums.z_target));
   if (filtered_mass) *filtered_mass = filtered / sums.exp_sum();
 }
@@ -362,13 +297,14 @@ void WriteSparseGradient(const Row<W>& row, const RowSums<W>& sums, double scale
 template <class W>
 void WriteTargetGradient(const Row<W>& row, const RowSums<W>& sums, double scale, MutableRun gradient) {
   HWY_ALIGN W z[kRowBlock], w[kRowBlock], g[kRowBlock], scratch[kRowBlock];
+  const double lse = sums.lse();
   for (int64_t begin = 0; begin < row.C; begin += kRowBlock) {
     const int64_t n = std::min(kRowBlock, row.C - begin);
     row.stage_z(begin, n, n, z, scratch);
     if (row.weight) row.weight.read(begin, n, w);
     for (int64_t i = 0; i < n; ++i) {
       const double weight = row.weight ? static_cast<double>(w[i]) : 1;
-      g[i] = static_cast<W>(-scale * (1 - row.smoothing) * weight * sums.log_p(z[i]));
+      g[i] = static_cast<W>(-scale * (1 - row.smoothing) * weight * (static_cast<double>(z[i]) - lse));
     }
     gradient.write(begin, n, g);
   }
@@ -437,10 +373,11 @@ void CrossEntropy(const CrossEntropyRows& rows) {
       row.softcap = rows.softcap;
 
       const RowSums<W> sums = ReadRow(row, entropy != nullptr);
-      if (loss) loss[r] = Loss(row, sums, scale, z_scale);
-      if (lse) lse[r] = sums.lse();
-      if (target_logprob) target_logprob[r] = sums.log_p(sums.z_target);
-      if (entropy) entropy[r] = sums.log_sum() - sums.exp_dot / sums.exp_sum();
+      const RowStatistics of_row(sums);
+      if (loss) loss[r] = of_row.loss(sums, row.target_factor(), scale, z_scale);
+      if (lse) lse[r] = of_row.lse();
+      if (target_logprob) target_logprob[r] = of_row.log_p_target;
+      if (entropy) entropy[r] = of_row.entropy(sums);
       if (correct) correct[r] = sums.first_largest == row.target;
       if (rows.target_gradient.defined())
         WriteTargetGradient(row, sums, scale, write_row(rows.target_gradient, r));

@@ -164,8 +164,7 @@ __device__ void write_target_gradient(const Row<T, kPlain>& row, const RowSums<w
                                       double scale) {
   using W = wide_t<T>;
   const RowPass& pass = row.pass;
-  const double factor = -scale * (1 - pass.smoothing),
-               lse = sums.log_sum() + static_cast<double>(sums.reference);
+  const double factor = -scale * (1 - pass.smoothing), lse = sums.lse();
   for (int64_t o = threadIdx.x; o < row.octets.count(); o += blockDim.x) {
     W z[kOctet], w[kOctet];
     row.read_again(o, z);
@@ -207,18 +206,17 @@ __global__ void __launch_bounds__(kRowThreads<T, kPlain>, 1) cross_entropy_kerne
 
     const RowSums<W> sums = read_row(row);
     if (threadIdx.x == 0) {
-      const double log_sum = sums.log_sum(), reference = static_cast<double>(sums.reference);
-      const double log_p_target = static_cast<double>(sums.z_target) - reference - log_sum;
-      if (pass.loss) pass.loss[r] = row_loss(row, sums, log_sum, log_p_target, scale, z_scale);
-      if (pass.lse) pass.lse[r] = reference + log_sum;
-      if (pass.target_logprob) pass.target_logprob[r] = log_p_target;
-      if (!kPlain && pass.entropy) pass.entropy[r] = log_sum - sums.exp_dot / sums.exp_sum();
+      const RowStatistics of_row(sums);
+      if (pass.loss) pass.loss[r] = of_row.loss(sums, row.target_factor(), scale, z_scale);
+      if (pass.lse) pass.lse[r] = of_row.lse();
+      if (pass.target_logprob) pass.target_logprob[r] = of_row.log_p_target;
+      if (!kPlain && pass.entropy) pass.entropy[r] = of_row.entropy(sums);
       if (pass.correct) pass.correct[r] = sums.first_largest == row.target;
     }
     if (!kPlain && pass.target_gradient) write_target_gradient(row, sums, scale);
     if (!pass.gradient && !pass.sparse_count) return;
 
-    const GradientFactors f(row, sums, scale, z_scale);
+    const GradientFactors f(sums, row.target_factor(), scale, z_scale);
     RowFilter<W> filter;
     if (!kPlain) {
       filter.kind = pass.filter.kind;

@@ -7,6 +7,7 @@
 
 #include "tapehead/backends/backend.h"
 #include "tapehead/backends/cuda/octet.h"
+#include "tapehead/backends/row_sums.h"
 
 namespace tapehead {
 
@@ -139,56 +140,31 @@ struct Row {
   }
 };
 
-/// What the first reading of a row finds. `reference` is the largest z, or 0 if that is -inf. The target class is kept apart
-/// from the other classes, so that a confident row's 1 - p and log(1 + others) keep all their digits.
+/// Adds an octet, without its target class, against the present reference.
 template <class W>
-struct RowSums {
-  W reference = 0;
-  W z_target = 0;
-  int64_t first_largest = 0;
-  double others = 0;      // Σ exp(z_c - reference) without the target class
-  double target = 0;      // exp(z_t - reference); 0 for probabilities
-  double factor_sum = 0;  // Σ a_c
-  double factor_dot = 0;  // Σ a_c · (z_c - reference), factors of 0 left out
-  double exp_dot = 0;     // Σ exp(z_c - reference) · (z_c - reference), for the entropy
-
-  __device__ double exp_sum() const { return others + target; }
-  __device__ double log_sum() const { return target == 1 ? std::log1p(others) : std::log(exp_sum()); }
-  __device__ double lse() const { return static_cast<double>(reference) + log_sum(); }
-
-  /// Moves what was summed against the old reference to a new one.
-  __device__ void move_reference(W to) {
-    const double step = static_cast<double>(to) - static_cast<double>(reference);
-    const double shrink = std::exp(-step);
-    exp_dot = shrink * exp_dot - (others > 0 ? step * shrink * others : 0);
-    others *= shrink;
-    if (factor_sum != 0) factor_dot -= factor_sum * step;
-    reference = to;
-  }
-
-  /// Adds an octet, without its target class, against the present reference.
-  __device__ void add(const W (&z)[kOctet], bool entropy) {
-    W sum = 0, dot = 0;
+__device__ void add_octet(RowSums<W>& sums, const W (&z)[kOctet], bool entropy) {
+  W sum = 0, dot = 0;
 #pragma unroll
-    for (int i = 0; i < kOctet; ++i) {
-      const W e = std::exp(z[i] - reference);
-      sum += e;
-      if (entropy && e != 0) dot += e * (z[i] - reference);
-    }
-    others += static_cast<double>(sum);
-    if (entropy) exp_dot += static_cast<double>(dot);
+  for (int i = 0; i < kOctet; ++i) {
+    const W e = std::exp(z[i] - sums.reference);
+    sum += e;
+    if (entropy && e != 0) dot += e * (z[i] - sums.reference);
   }
-  __device__ void add_factors(const W (&a)[kOctet], const W (&z)[kOctet]) {
-    W sum = 0, dot = 0;
+  sums.others += static_cast<double>(sum);
+  if (entropy) sums.exp_dot += static_cast<double>(dot);
+}
+
+template <class W>
+__device__ void add_factors(RowSums<W>& sums, const W (&a)[kOctet], const W (&z)[kOctet]) {
+  W sum = 0, dot = 0;
 #pragma unroll
-    for (int i = 0; i < kOctet; ++i) {
-      sum += a[i];
-      if (a[i] != 0) dot += a[i] * (z[i] - reference);
-    }
-    factor_sum += static_cast<double>(sum);
-    factor_dot += static_cast<double>(dot);
+  for (int i = 0; i < kOctet; ++i) {
+    sum += a[i];
+    if (a[i] != 0) dot += a[i] * (z[i] - sums.reference);
   }
-};
+  sums.factor_sum += static_cast<double>(sum);
+  sums.factor_dot += static_cast<double>(dot);
+}
 
 struct Smaller {
   template <class V>
@@ -252,10 +228,10 @@ __device__ RowSums<wide_t<T>> read_row(const Row<T, kPlain>& row) {
     if (factors && mine) {
       W a[kOctet];
       row.factors(o, a);
-      sums.add_factors(a, z);
+      add_factors(sums, a, z);
     }
     set_at(z, row.target, begin, kLowest);
-    sums.add(z, entropy);
+    add_octet(sums, z, entropy);
   }
 
   const W of_row = block_max(largest);
@@ -271,50 +247,9 @@ __device__ RowSums<wide_t<T>> read_row(const Row<T, kPlain>& row) {
     own_first = block_reduce(own_largest == of_row ? own_first : kNone, kNone, Smaller());
     sums.first_largest = own_first == kNone ? 0 : own_first;
   }
-  if (row.target >= 0) {
-    sums.z_target = row.z_at(row.target);
-    const double distance = static_cast<double>(sums.z_target) - static_cast<double>(sums.reference);
-    sums.target = std::exp(distance);
-    if (sums.target > 0) sums.exp_dot += sums.target * distance;
-  }
+  if (row.target >= 0) sums.add_target(row.z_at(row.target));
   __syncthreads();  // the gradient may overwrite z_t
   return sums;
 }
-
-/// Of the loss, scaled: scale · (Σ_c a_c · -log p_c + b · -log p_t) + z_scale · lse².
-template <class T, bool kPlain>
-__device__ double row_loss(const Row<T, kPlain>& row, const RowSums<wide_t<T>>& sums, double log_sum,
-                           double log_p_target, double scale, double z_scale) {
-  double value = 0;
-  if (row.has_factors() && sums.factor_sum != 0) value += sums.factor_sum * log_sum - sums.factor_dot;
-  if (const double b = row.target_factor(); b != 0) value -= b * log_p_target;
-  if (log_sum != log_sum) value = log_sum;  // also where all factors are 0
-  value *= scale;
-  const double lse = static_cast<double>(sums.reference) + log_sum;
-  if (z_scale != 0) value += z_scale * lse * lse;
-  return value;
-}
-
-/// d loss / d z_c = of_p · p_c - scale · a_c, minus scale · b at the target, with
-/// of_p = scale · (Σ a + b) + 2 · z_scale · lse. From z to the logits as given: slope(z) · logit_scale.
-struct GradientFactors {
-  double scale, b, z_slope, of_p;
-
-  template <class T, bool kPlain>
-  __device__ GradientFactors(const Row<T, kPlain>& row, const RowSums<wide_t<T>>& sums, double row_scale,
-                             double z_scale)
-      : scale(row_scale),
-        b(row.target_factor()),
-        z_slope(z_scale != 0 ? 2 * z_scale * sums.lse() : 0),
-        of_p(scale * (sums.factor_sum + b) + z_slope) {}
-
-  /// At the target, whose a_c is `own`: (Σ a + b) · p - own - b with p = target / (target + others), without the
-  /// cancellation of p - 1.
-  template <class W>
-  __device__ double at_target(const RowSums<W>& sums, double own) const {
-    return scale * ((sums.factor_sum * sums.target - b * sums.others) / sums.exp_sum() - own) +
-           z_slope * sums.target / sums.exp_sum();
-  }
-};
 
 }  // namespace tapehead
