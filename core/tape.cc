@@ -7,6 +7,7 @@
 
 #include "tapehead/core/enable_grad.h"
 #include "tapehead/core/op_timer.h"
+#include "tapehead/core/tape_observer.h"
 
 namespace tapehead {
 
@@ -127,6 +128,7 @@ bool will_record(std::initializer_list<Tensor> inputs) { return any_wants_gradie
 Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std::span<const Tensor> saved,
               BackwardFunction backward, const char* once) {
   if (OpTimer::observing() && !is_view(output, inputs)) OpTimer::charge(op);
+  if (TapeObserver::observing() && !is_view(output, inputs)) TapeObserver::tell_result(op, output, inputs);
   const bool wanted = any_wants_gradient(inputs);
   if (!wanted && !anomaly_mode) return output;
   auto node = std::make_shared<Node>(op, inputs, output, saved, std::move(backward), once);
@@ -205,6 +207,10 @@ static Tensor initial_gradient(const Tensor& output, Tensor gradient) {
   return gradient.detach();
 }
 
+static void tell_gradient(const char* op, size_t input, Tensor& sum) {
+  if (TapeObserver::observing() && sum.defined()) TapeObserver::tell_gradient(op, input, sum);
+}
+
 void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
   check<RuntimeError>(output.requires_grad(),
                       "[backward] the output of shape {} depends on nothing that requires a gradient, or was "
@@ -235,6 +241,7 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
     Node* node = slot->producer.get();
     if (!node) {
       accumulate_gradient("backward", *slot, std::move(total), slot->gradient, true);
+      tell_gradient("accumulate_gradient", 0, slot->gradient);
       timing.charge("accumulate_gradient");
       continue;
     }
@@ -254,8 +261,9 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
               "[{}] backward made a NaN or an infinity: gradient of input {} among inputs of {}", node->op(),
               i, node->describe_inputs());
         }
-        accumulate_gradient(node->op(), *node->inputs()[i], std::move(gradients[i]),
-                            pending[node->inputs()[i].get()], false);
+        Tensor& sum = pending[node->inputs()[i].get()];
+        accumulate_gradient(node->op(), *node->inputs()[i], std::move(gradients[i]), sum, false);
+        tell_gradient(node->op(), i, sum);
       }
     }
     if (!retain_graph || (reached && node->once())) node->release();
