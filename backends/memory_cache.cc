@@ -92,6 +92,11 @@ void MemoryCache::evict(int64_t bytes) noexcept {
   }
 }
 
+int64_t MemoryCache::kept_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return kept_bytes_;
+}
+
 int64_t MemoryCache::system_allocations() const {
   const std::lock_guard lock(mutex_);
   return system_allocations_;

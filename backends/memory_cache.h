@@ -47,6 +47,8 @@ class MemoryCache {
 
   /// How often the source was asked.
   int64_t system_allocations() const;
+  /// What is kept, and may be given out or back.
+  int64_t kept_bytes() const;
 
  private:
   void evict(int64_t bytes) noexcept;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -50,8 +51,13 @@ class DeviceRuntime {
   virtual void deallocate(void* memory, int64_t bytes) noexcept = 0;
   /// How often allocate() had to ask the system, because nothing that was freed before fitted.
   virtual int64_t system_allocations() const = 0;
+  /// Bytes that allocate() could give now, as far as the system says: none where it does not.
+  virtual std::optional<int64_t> available_memory() const = 0;
   virtual void copy_from_host(void* to, const void* from, int64_t bytes) = 0;
+  /// Synchronises first.
   virtual void copy_to_host(void* to, const void* from, int64_t bytes) = 0;
+  /// Waits until all that was asked of the device is done. Throws what went wrong in it and could not be told earlier.
+  virtual void synchronize() = 0;
 
   /// y[...] = value, converted to y's dtype. Any strides.
   virtual void fill(Tensor& y, double value) = 0;

@@ -14,7 +14,7 @@ namespace tapehead {
 void add_bench_head(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 
-/// Wall time.
+/// Wall time, until the default device is done.
 double seconds_of(const std::function<void()>& work);
 
 /// Of one value or more.

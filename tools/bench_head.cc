@@ -8,6 +8,7 @@
 #include "tapehead/ops/linear_cross_entropy.h"
 #include "tapehead/ops/random.h"
 #include "tapehead/tools/bench.h"
+#include "tapehead/tools/device_option.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/head_arguments.h"
 #include "tapehead/tools/product_floor.h"
@@ -24,6 +25,7 @@ struct HeadBench {
   double ignored = 0;
   int64_t repeats = 5;
   bool as_json = false;
+  DeviceOption device;
 };
 
 struct Sizes {
@@ -40,6 +42,7 @@ Sizes parse_shape(const std::string& text) {
 }
 
 void bench_head(const HeadBench& o) {
+  const DeviceGuard device = o.device.use();
   const auto [N, F, C] = parse_shape(o.shape);
   const DType dtype = parse_dtype(o.dtype);
   check<ValueError>(is_floating(dtype), "--dtype {}: it is f64, f32, f16 or bf16", o.dtype);
@@ -69,12 +72,12 @@ void bench_head(const HeadBench& o) {
     input.set_grad({});
     weight.set_grad({});
     const double p = product.seconds();
-    reset_peak({});
-    const int64_t before = memory_stats({}).live_bytes;
+    reset_peak(default_device());
+    const int64_t before = memory_stats(default_device()).live_bytes;
     Tensor loss;
     const double f = seconds_of([&] { loss = linear_cross_entropy(input, weight, target, args); });
     const double b = seconds_of([&] { backward(loss, Tensor::full(loss.shape(), 1, loss.dtype())); });
-    peak = memory_stats({}).peak_bytes - before;
+    peak = memory_stats(default_device()).peak_bytes - before;
     if (i < 0) continue;
     products.push_back(p);
     forward.push_back(f);
@@ -84,7 +87,8 @@ void bench_head(const HeadBench& o) {
   const double rate = product.flops() / median(products);
   const double flops = 6.0 * static_cast<double>(counted) * static_cast<double>(F) * static_cast<double>(C);
   const double share = flops / rate / median(total);
-  const int64_t rows = args.options ? args.options->resolve(N, F, C, dtype, {}).batch_chunk_size : N;
+  const int64_t rows =
+      args.options ? args.options->resolve(N, F, C, dtype, default_device()).batch_chunk_size : N;
 
   if (o.as_json) {
     fmt::print("{}\n", json({{"forward_seconds", median(forward)},
@@ -121,6 +125,7 @@ void add_bench_head(CLI::App& bench) {
   head->add_option("--ignored", options->ignored, "share of the rows that are ignored")
       ->capture_default_str();
   head->add_option("--repeats", options->repeats, "how often; medians are printed")->capture_default_str();
+  options->device.add_to(*head);
   add_threads_option(*head);
   head->add_flag("--json", options->as_json, "print one JSON object");
   head->footer("Example:\n  tapehead bench head --shape 2048,256,8192 --dtype bf16 --chunking-method auto");

@@ -9,14 +9,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
 
 #include "tapehead/core/memory.h"
 #include "tapehead/core/op_timer.h"
 #include "tapehead/models/trainer.h"
 #include "tapehead/tools/bench.h"
+#include "tapehead/tools/device_option.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/product_floor.h"
+#include "tapehead/tools/step_arguments.h"
 #include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
@@ -27,45 +28,12 @@ using json = nlohmann::ordered_json;
 constexpr int64_t kWarmUp = 2;  // steps: the first makes what later ones find made
 
 struct TrainBench {
-  std::string preset = "quickstart";
-  std::optional<int64_t> n_layer, n_head, n_embd, context, vocab_size, batch_size;  // instead of the preset's
-  std::string dtype = "f32", gradient_filter = "none";
+  StepArguments step;
+  std::string gradient_filter = "none";
   int64_t repeats = 5;
   bool as_json = false;
+  DeviceOption device;
 };
-
-/// What the options ask for. Throws ValueError for a preset that there is none of.
-TrainConfig config_of(const TrainBench& o) {
-  TrainConfig config;  // the defaults are quickstart's
-  if (o.preset == "gpt2-124m") {
-    config.model = {.vocab_size = 50257, .n_layer = 12, .n_head = 12, .n_embd = 768, .n_positions = 64};
-    config.batch_size = 4;
-  } else {
-    check<ValueError>(o.preset == "quickstart", "--preset {}: it is quickstart or gpt2-124m", o.preset);
-  }
-  config.model.n_layer = o.n_layer.value_or(config.model.n_layer);
-  config.model.n_head = o.n_head.value_or(config.model.n_head);
-  config.model.n_embd = o.n_embd.value_or(config.model.n_embd);
-  config.model.n_positions = o.context.value_or(config.model.n_positions);
-  config.model.vocab_size = o.vocab_size.value_or(config.model.vocab_size);
-  config.batch_size = o.batch_size.value_or(config.batch_size);
-  config.dtype = parse_dtype(o.dtype);
-  config.head.gradient_filter = o.gradient_filter;
-  config.steps = kWarmUp + o.repeats;
-  config.validate();
-  return config;
-}
-
-/// Random tokens for `steps` batches.
-TokenFile random_tokens(const TrainConfig& config) {
-  Generator random{.seed = 1};
-  std::vector<int32_t> tokens(
-      static_cast<size_t>(config.batch_size * config.model.n_positions * config.steps + 1));
-  for (int32_t& token : tokens) {
-    token = static_cast<int32_t>(random.below(static_cast<uint64_t>(config.model.vocab_size)));
-  }
-  return TokenFile::temporary(tokens, config.model.vocab_size);
-}
 
 struct Measured {
   std::vector<double> steps, products;  // seconds
@@ -75,6 +43,7 @@ struct Measured {
 };
 
 Measured measure(Trainer& trainer, ReferenceProduct& product, int64_t repeats, int64_t bytes_before) {
+  const Device device = trainer.model().device();
   for (int64_t i = 0; i < kWarmUp; ++i) trainer.step();
   product.seconds();
   Measured m;
@@ -84,15 +53,17 @@ Measured measure(Trainer& trainer, ReferenceProduct& product, int64_t repeats, i
       const OpTimer aside;  // the product is no part of the step
       m.products.push_back(product.seconds());
     }
-    reset_peak({});
-    const int64_t made = memory_stats({}).allocations, asked = device_runtime({}).system_allocations();
+    reset_peak(device);
+    const int64_t made = memory_stats(device).allocations,
+                  asked = device_runtime(device).system_allocations();
     m.steps.push_back(seconds_of([&] {
       timer.skip();
       trainer.step();
     }));
-    m.allocations = std::max(m.allocations, memory_stats({}).allocations - made);
-    m.system_allocations = std::max(m.system_allocations, device_runtime({}).system_allocations() - asked);
-    m.peak_bytes = std::max(m.peak_bytes, memory_stats({}).peak_bytes - bytes_before);
+    m.allocations = std::max(m.allocations, memory_stats(device).allocations - made);
+    m.system_allocations =
+        std::max(m.system_allocations, device_runtime(device).system_allocations() - asked);
+    m.peak_bytes = std::max(m.peak_bytes, memory_stats(device).peak_bytes - bytes_before);
   }
   m.ops = timer.times();
   const auto seconds = [](const OpTime& op) { return op.forward_seconds + op.backward_seconds; };
@@ -133,11 +104,14 @@ json json_of(const Measured& m) {
 
 void bench_train(const TrainBench& o) {
   check<ValueError>(o.repeats >= 1, "--repeats {}: at least 1", o.repeats);
-  const TrainConfig config = config_of(o);
+  const DeviceGuard device = o.device.use();
+  TrainConfig config = o.step.config();
+  config.head.gradient_filter = o.gradient_filter;
+  config.steps = kWarmUp + o.repeats;
   const ModelConfig& model = config.model;
   ReferenceProduct product(config.dtype);
-  const int64_t before = memory_stats({}).live_bytes;
-  Trainer trainer(config, random_tokens(config));
+  const int64_t before = memory_stats(default_device()).live_bytes;
+  Trainer trainer(config, random_tokens(config, config.steps));
   const Measured m = measure(trainer, product, o.repeats, before);
 
   const int64_t tokens = config.batch_size * model.n_positions;
@@ -183,25 +157,17 @@ void add_bench_train(CLI::App& bench) {
   CLI::App* train =
       bench.add_subcommand("train", "A training step of a GPT: forward, backward and optimizer");
   const auto options = std::make_shared<TrainBench>();
-  train
-      ->add_option(
-          "--preset", options->preset,
-          "quickstart, the model that `train` makes by default, or gpt2-124m: GPT-2's smallest on 4 x 64 "
-          "tokens. What follows replaces a number of it")
-      ->capture_default_str();
-  train->add_option("--n-layer", options->n_layer, "transformer blocks");
-  train->add_option("--n-head", options->n_head, "attention heads in a block");
-  train->add_option("--n-embd", options->n_embd, "width");
-  train->add_option("--context", options->context, "tokens that the model sees at once");
-  train->add_option("--vocab-size", options->vocab_size, "words in the head");
-  train->add_option("--batch-size", options->batch_size, "contexts in a step");
-  train->add_option("--dtype", options->dtype, "f32 or bf16")->capture_default_str();
+  options->step.add_options(*train);
   train->add_option("--head-gradient-filter", options->gradient_filter, "as `train` takes it")
       ->capture_default_str();
   train->add_option("--repeats", options->repeats, "how often; medians are printed")->capture_default_str();
+  options->device.add_to(*train);
   add_threads_option(*train);
   train->add_flag("--json", options->as_json, "print one JSON object");
   train->footer(
+      "A device works on while the program asks it for more: CUDA_LAUNCH_BLOCKING=1 makes the table tell "
+      "its\n"
+      "operations apart, and the step slower.\n\n"
       "The share counts the products with weights, the head's, and half of attention's, three times for "
       "forward\n"
       "and backward, at the rate that one large product reaches in the same run. linear_cross_entropy "

@@ -21,5 +21,6 @@ void add_report(CLI::App& program);
 void add_head(CLI::App& program);
 void add_plan(CLI::App& program);
 void add_bench(CLI::App& program);
+void add_compare_backends(CLI::App& program);
 
 }  // namespace tapehead

@@ -12,6 +12,7 @@
 #include "tapehead/core/safetensors.h"
 #include "tapehead/core/stopwatch.h"
 #include "tapehead/tools/commands.h"
+#include "tapehead/tools/device_option.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/head_arguments.h"
 #include "tapehead/tools/threads_option.h"
@@ -22,7 +23,8 @@ namespace {
 using json = nlohmann::ordered_json;
 
 struct HeadOptions {
-  std::string in, out, frozen, device = "cpu";
+  std::string in, out, frozen;
+  DeviceOption device;
   HeadArguments head;
   int64_t backwards = 1;
   bool no_grad = false, stats = false, as_json = false;
@@ -37,7 +39,7 @@ struct Case {
 
 bool has_non_finite(const Tensor& x) { return x.defined() && !device_runtime(x.device()).all_finite(x); }
 
-Case read_case(const std::string& path, Device device) {
+Case read_case(const std::string& path) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   Case c;
   const std::vector<std::pair<const char*, Tensor*>> known = {{"input", &c.input},
@@ -55,7 +57,7 @@ Case read_case(const std::string& path, Device device) {
                       "class_weight, token_weight, "
                       "grad_output",
                       path, name);
-    *entry->second = file.tensor(name).to(device);
+    *entry->second = file.tensor(name).to(default_device());
   }
   for (const auto& [name, tensor] : known) {
     const bool needed = tensor == &c.input || tensor == &c.weight || tensor == &c.target;
@@ -188,8 +190,9 @@ void print_outcome(const Outcome& outcome, const json& result, bool stats) {
 // ---- The command
 
 void run(const HeadOptions& o, bool backwards_given) {
+  const DeviceGuard device = o.device.use();
   const FrozenTensors frozen = FrozenTensors::parse(o.frozen);
-  Case c = read_case(o.in, parse_device(o.device));
+  Case c = read_case(o.in);
   check_flags(o, frozen, c, backwards_given);
   const int64_t backwards = o.no_grad ? 0 : o.backwards;
   if (backwards > 0) {
@@ -238,7 +241,7 @@ void add_head(CLI::App& program) {
                                ->capture_default_str();
   head->add_flag("--stats", options->stats,
                  "also lse, log-probability of the target, entropy and hits of each row");
-  head->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
+  options->device.add_to(*head);
   add_threads_option(*head);
   head->add_option("--out", options->out,
                    "safetensors file for loss, grad_input, grad_weight, grad_bias and statistics")

@@ -4,33 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "tapehead/tools/format.h"
 
 namespace tapehead {
-
-// The number that a file holds, as control groups write it; none for "max" and where there is no such file.
-static std::optional<int64_t> read_number(const char* path) {
-  std::ifstream file(path);
-  int64_t number = 0;
-  return file >> number ? std::optional(number) : std::nullopt;
-}
-
-std::optional<int64_t> available_memory() {
-  std::optional<int64_t> available;
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    int64_t kibibytes = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %ld kB", &kibibytes) == 1) available = kibibytes * 1024;
-  }
-  const auto limit = read_number("/sys/fs/cgroup/memory.max"),
-             used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit && used) available = std::min(available.value_or(*limit), std::max<int64_t>(*limit - *used, 0));
-  return available;
-}
 
 // What to change for the run to fit, with what it would take then.
 static std::string remedy(const MemoryPlanner& planner, const LanguageModel& model, const TrainConfig& config,
@@ -60,7 +39,7 @@ MemoryPlan report_memory(const LanguageModel& model, const TrainConfig& config,
   const MemoryPlanner planner(model, config);
   const MemoryPlan plan = planner.plan();
   if (!limit) {
-    limit = available_memory();
+    limit = device_runtime(model.device()).available_memory();
     if (limit) *limit += plan.parameters;  // which are there
   }
   fmt::print("memory: {} for parameters, {} gradients, {} optimizer, {} activations, {} head; {} at once{}\n",

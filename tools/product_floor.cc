@@ -31,8 +31,11 @@ ReferenceProduct::ReferenceProduct(DType dtype, int64_t columns) {
 }
 
 double ReferenceProduct::seconds() {
+  Backend& device = backend(y_);
+  device.synchronize();
   const Stopwatch stopwatch;
-  backend(y_).matmul(1, a_, b_, 0, y_);
+  device.matmul(1, a_, b_, 0, y_);
+  device.synchronize();
   return stopwatch.seconds();
 }
 

@@ -11,7 +11,8 @@ namespace tapehead {
 /// v, the causal half counts.
 double product_flops(const LanguageModel& model, int64_t rows);
 
-/// A product large enough for the full speed of the library behind it: the rate that others are measured against.
+/// A product on the default device, large enough for the full speed of the library behind it: the rate that others are measured
+/// against.
 class ReferenceProduct {
  public:
   /// (1024, 1024) times (1024, columns). f16 has no library here, so f32 stands for it.

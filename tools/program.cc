@@ -15,7 +15,7 @@ namespace {
 
 constexpr void (*kCommands[])(CLI::App&) = {add_train,  add_train_head, add_eval,   add_generate,
                                             add_report, add_import,     add_export, add_tokenize,
-                                            add_head,   add_plan,       add_bench};
+                                            add_head,   add_plan,       add_bench,  add_compare_backends};
 
 /// Help that shows of an option its name, what it takes, and its default.
 class HelpFormatter : public CLI::Formatter {

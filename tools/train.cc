@@ -150,6 +150,7 @@ void start(TrainArguments& options, CLI::App& command, const std::string& progra
   const RunFolder run = {options.out};
   TrainConfig& config = options.config;
   options.settle(command);
+  const DeviceGuard device = options.device.use();
   const std::string from = adopt(options);
   check<ValueError>(options.data.any(),
                     "[train] there is nothing to train on; name a file or a folder with --data PATH");
@@ -173,6 +174,7 @@ void start(TrainArguments& options, CLI::App& command, const std::string& progra
 }
 
 void resume(const TrainArguments& options, std::optional<int64_t> steps, const std::string& program) {
+  const DeviceGuard device = options.device.use();
   const RunFolder run = {options.resume};
   check<ValueError>(std::filesystem::exists(run.checkpoint()), "[train] {} holds no checkpoint to go on from",
                     run.path);

@@ -185,6 +185,7 @@ void TrainArguments::add_options(CLI::App& train) {
     }
   }
   train.add_option("--steps", config.steps, "how many, those before a resume included");
+  device.add_to(train);
   train
       .add_option("--memory-limit", memory_limit,
                   "do not begin a run that takes more; left out: what is free")

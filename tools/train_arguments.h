@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tapehead/models/train_config.h"
+#include "tapehead/tools/device_option.h"
 #include "tapehead/tools/run_folder.h"
 
 namespace CLI {
@@ -30,6 +31,7 @@ struct TrainArguments {
   std::string from;  ///< folder of a run, or a checkpoint in it
   std::string resume;
   std::string memory_limit;
+  DeviceOption device;
   int64_t log_every = 0;
   std::vector<std::string> sample_prompts;  ///< texts that the model goes on with at every evaluation
 

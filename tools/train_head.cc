@@ -10,6 +10,7 @@
 #include "tapehead/core/stopwatch.h"
 #include "tapehead/models/head_trainer.h"
 #include "tapehead/tools/commands.h"
+#include "tapehead/tools/device_option.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/progress_line.h"
 #include "tapehead/tools/stop_signal.h"
@@ -24,6 +25,7 @@ struct TrainHeadOptions {
   std::string in, out = "head.safetensors";
   HeadTrainConfig config;
   int64_t log_every = 0;
+  DeviceOption device;
 };
 
 void print_evaluation(const HeadTrainer& trainer) {
@@ -34,6 +36,7 @@ void print_evaluation(const HeadTrainer& trainer) {
 }
 
 void train_head(const TrainHeadOptions& options) {
+  const DeviceGuard device = options.device.use();
   LabelledFeatures data = LabelledFeatures::open(options.in);
   const int64_t rows = data.features.size(0), features = data.features.size(1);
   HeadTrainer trainer(options.config, std::move(data));
@@ -60,7 +63,7 @@ void train_head(const TrainHeadOptions& options) {
   if (options.config.held_out > 0) print_evaluation(trainer);
   write_safetensors(options.out, trainer.parameters());
   fmt::print("written to {} after {} steps; at most {} of memory at once\n", options.out,
-             format_count(trainer.steps_made()), format_bytes(memory_stats({}).peak_bytes));
+             format_count(trainer.steps_made()), format_bytes(memory_stats(default_device()).peak_bytes));
 }
 
 }  // namespace
@@ -91,6 +94,7 @@ void add_train_head(CLI::App& program) {
   add_head_options(*command, config.head);
   command->add_option("--log-every", options->log_every,
                       "print progress to standard error every so many steps; 0: never");
+  options->device.add_to(*command);
   add_threads_option(*command);
   command->footer(
       "Example:\n"

@@ -12,8 +12,10 @@ class CpuBackend final : public Backend {
   void* allocate(int64_t bytes) override;
   void deallocate(void* memory, int64_t bytes) noexcept override;
   int64_t system_allocations() const override;
+  std::optional<int64_t> available_memory() const override;
   void copy_from_host(void* to, const void* from, int64_t bytes) override;
   void copy_to_host(void* to, const void* from, int64_t bytes) override;
+  void synchronize() override {}
   void fill(Tensor& y, double value) override;
   void copy(const Tensor& x, Tensor& y) override;
   bool all_finite(const Tensor& x) override;

@@ -1,6 +1,10 @@
 // Memory, and copies between dtypes and layouts.
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
@@ -23,7 +27,7 @@ void* CpuBackend::allocate(int64_t bytes) {
   void* memory = memory_.allocate(bytes);
   if (!memory) {
     fail<OutOfMemoryError>("out of memory: {} bytes were wanted on the cpu, {} are live there", bytes,
-                      memory_stats({}).live_bytes);
+                           memory_stats({}).live_bytes);
   }
   return memory;
 }
@@ -31,6 +35,28 @@ void* CpuBackend::allocate(int64_t bytes) {
 void CpuBackend::deallocate(void* memory, int64_t bytes) noexcept { memory_.deallocate(memory, bytes); }
 
 int64_t CpuBackend::system_allocations() const { return memory_.system_allocations(); }
+
+// The number that a file holds, as control groups write it; none for "max" and where there is no such file.
+static std::optional<int64_t> read_number(const char* path) {
+  std::ifstream file(path);
+  int64_t number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+// /proc/meminfo's MemAvailable, or what a control group leaves of its limit, whichever is less.
+std::optional<int64_t> CpuBackend::available_memory() const {
+  std::optional<int64_t> available;
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    int64_t kibibytes = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %ld kB", &kibibytes) == 1) available = kibibytes * 1024;
+  }
+  const auto limit = read_number("/sys/fs/cgroup/memory.max"),
+             used = read_number("/sys/fs/cgroup/memory.current");
+  if (limit && used) available = std::min(available.value_or(*limit), std::max<int64_t>(*limit - *used, 0));
+  if (available) *available += memory_.kept_bytes();
+  return available;
+}
 
 void CpuBackend::copy_from_host(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));

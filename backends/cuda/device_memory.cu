@@ -49,6 +49,12 @@ void DeviceMemory::deallocate(void* memory, int64_t bytes) noexcept {
   cache_.deallocate(memory, bytes);
 }
 
+int64_t DeviceMemory::available() const {
+  size_t free = 0, total = 0;
+  stream_.check("cudaMemGetInfo", cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free) + cache_.kept_bytes();
+}
+
 std::string DeviceMemory::largest_buffers() const {
   std::string text;
   size_t listed = 0;

@@ -23,6 +23,8 @@ class DeviceMemory {
 
   /// How often CUDA was asked.
   int64_t system_allocations() const { return cache_.system_allocations(); }
+  /// Bytes that the device has left, and those that are kept.
+  int64_t available() const;
 
  private:
   std::string largest_buffers() const;

@@ -30,6 +30,8 @@ void CudaBackend::deallocate(void* memory, int64_t bytes) noexcept { memory_.dea
 
 int64_t CudaBackend::system_allocations() const { return memory_.system_allocations(); }
 
+std::optional<int64_t> CudaBackend::available_memory() const { return memory_.available(); }
+
 void CudaBackend::copy_from_host(void* to, const void* from, int64_t bytes) {
   // Returns when `from` was read: it is pageable memory, which CUDA copies aside first.
   stream_.check("cudaMemcpyAsync",
@@ -41,6 +43,8 @@ void CudaBackend::copy_to_host(void* to, const void* from, int64_t bytes) {
                 cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_.get()));
   stream_.synchronize();
 }
+
+void CudaBackend::synchronize() { stream_.synchronize(); }
 
 // Bits are bits, whatever the dtype.
 template <class Bits>

@@ -111,15 +111,16 @@ class ProgramTest : public testing::Test {
     EXPECT_EQ(count_lines(result.err), 1) << result.err;
   }
 
-  [[noreturn]] static void exec(const Args& args) {
-    std::vector<char*> argv = {const_cast<char*>(kProgram)};
+  [[noreturn]] void exec(const Args& args) const {
+    std::vector<char*> argv = {const_cast<char*>(program_.c_str())};
     for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
     argv.push_back(nullptr);
-    execv(kProgram, argv.data());
+    execv(program_.c_str(), argv.data());
     _exit(127);
   }
 
   fs::path folder_;
+  std::string program_ = kProgram;
 };
 
 }  // namespace tapehead::testing_program

@@ -1,0 +1,184 @@
+// The program with --device cuda: on an emulated device, and where there is none.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tapehead/core/safetensors.h"
+#include "tapehead/tests/testing.h"
+#include "tapehead/tests/tools/program_fixture.h"
+
+namespace tapehead::testing_program {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class OnDevice : public ProgramTest {
+ protected:
+  OnDevice() { program_ = "tests/tools/tapehead_cuda_emulated"; }
+
+  void SetUp() override {
+    ProgramTest::SetUp();
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += fmt::format("line {} tells of {} apples\n", i, i * i % 37);
+    write_file(folder_ / "text.txt", text);
+  }
+
+  /// Runs the program, which must end well; its standard output.
+  std::string output(const Args& args) {
+    const Result result = run(args);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  }
+  json output_json(const Args& args) {
+    return json::parse(output(args), nullptr, /*allow_exceptions=*/false);
+  }
+
+  std::string train(const std::string& out, const std::string& device) {
+    return output({"train",
+                   "--text",
+                   path("text.txt"),
+                   "--out",
+                   path(out),
+                   "--n-layer",
+                   "1",
+                   "--n-head",
+                   "1",
+                   "--n-embd",
+                   "8",
+                   "--context",
+                   "8",
+                   "--vocab-size",
+                   "260",
+                   "--batch-size",
+                   "2",
+                   "--steps",
+                   "3",
+                   "--warmup",
+                   "1",
+                   "--threads",
+                   "2",
+                   "--device",
+                   device});
+  }
+
+  std::vector<double> losses(const std::string& run) const {
+    std::vector<double> list;
+    std::ifstream file(path(run + "/metrics.jsonl"));
+    for (std::string line; std::getline(file, line);) {
+      const json object = json::parse(line);
+      if (object.contains("loss")) list.push_back(object["loss"]);
+    }
+    return list;
+  }
+};
+
+TEST_F(OnDevice, ARunBegunOnOneDeviceGoesOnOnAnotherAsOnTheFirst) {
+  EXPECT_THAT(train("moving", "cuda"), HasSubstr("of 1.0 GiB"));  // the emulated device's memory
+  output({"train", "--resume", path("moving"), "--steps", "5", "--device", "cpu"});
+  output({"train", "--resume", path("moving"), "--steps", "7", "--device", "cuda"});
+  train("staying", "cpu");
+  for (const char* steps : {"5", "7"}) output({"train", "--resume", path("staying"), "--steps", steps});
+  const std::vector<double> moving = losses("moving"), staying = losses("staying");
+  ASSERT_EQ(moving.size(), 7u);
+  ASSERT_EQ(staying.size(), 7u);
+  for (size_t i = 0; i < 7; ++i) EXPECT_NEAR(moving[i], staying[i], 1e-6 * staying[i]) << i;
+
+  for (const Args& args : {Args{"generate", path("moving"), "--tokens", "5", "--temperature", "0"},
+                           Args{"eval", path("moving"), "--batch-size", "30"}})
+    EXPECT_EQ(output(args + Args{"--device", "cuda"}), output(args)) << args[0];
+  const json comparison = output_json({"compare-backends", path("moving"), "--json"});
+  EXPECT_EQ(comparison["agrees"], true);
+}
+
+TEST_F(OnDevice, AHeadIsTrainedThere) {
+  write_safetensors(path("features"), {{"features", random_tensor({60, 8}, 1, 1, DType::f32)},
+                                       {"targets", random_indices({60}, 5, 2)}});
+  const auto weight = [&](const std::string& device) {
+    const std::string out = path("head_" + device);
+    EXPECT_THAT(output({"train-head", path("features"), "--out", out, "--steps", "5", "--batch-size", "16",
+                        "--lr", "0.1", "--device", device}),
+                HasSubstr("held out"));
+    return SafetensorsFile::open(out).tensor("weight").to_vector<float>();
+  };
+  const std::vector<float> there = weight("cuda"), here = weight("cpu");
+  for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(there[i], here[i], 1e-5);
+}
+
+TEST_F(OnDevice, BenchmarksMeasureIt) {
+  const json head =
+      output_json({"bench", "head", "--shape", "20,8,30", "--repeats", "1", "--json", "--device", "cuda"});
+  EXPECT_GT(head["peak_bytes"], 0);
+  const json step = output_json({"bench", "train", "--n-layer", "1", "--n-head", "1", "--n-embd", "8",
+                                 "--context", "8", "--vocab-size", "30", "--batch-size", "2", "--repeats",
+                                 "1", "--json", "--device", "cuda"});
+  EXPECT_GT(step["peak_bytes"], 0);
+  EXPECT_GT(step["tokens_per_second"], 0);
+}
+
+TEST_F(OnDevice, ComparesEveryOperationOfAStep) {
+  const Args tiny = {"compare-backends",
+                     "--n-layer",
+                     "1",
+                     "--n-head",
+                     "2",
+                     "--n-embd",
+                     "8",
+                     "--context",
+                     "8",
+                     "--vocab-size",
+                     "30",
+                     "--batch-size",
+                     "2"};
+  for (const Args& more : {Args{}, Args{"--architecture", "llama", "--optimizer", "muon"}}) {
+    const json result = output_json(tiny + more + Args{"--json"});
+    EXPECT_EQ(result["device"], "cuda");
+    EXPECT_EQ(result["agrees"], true);
+    EXPECT_EQ(result["first"], nullptr);
+    EXPECT_EQ(result["longest_sum"], 32);
+    EXPECT_GT(result["values"], 50);
+    double largest = INFINITY;
+    for (const json& kind : result["worst"]) {
+      const double share = kind["error"].get<double>() / kind["tolerance"].get<double>();
+      EXPECT_LE(share, 1) << kind;
+      EXPECT_LE(share, largest) << "the worst come first";
+      largest = share;
+    }
+  }
+  const std::string table = output(tiny + Args{"--dtype", "bf16"});
+  EXPECT_THAT(table, HasSubstr("layer_norm"));
+  EXPECT_THAT(table, HasSubstr("gradient of input 1"));
+  EXPECT_THAT(table, HasSubstr("cuda agrees with cpu"));
+  // A device agrees with itself.
+  for (const json& kind : output_json(tiny + Args{"--device", "cpu", "--json"})["worst"])
+    EXPECT_EQ(kind["error"], 0) << kind;
+}
+
+TEST_F(OnDevice, ComparisonsMistakesAreSaid) {
+  expect_error({"compare-backends", path("nothing")}, 2, "ValueError", "nothing");
+  expect_error({"compare-backends", "runs/x", "--n-layer", "2"}, 2, "ValueError", "excludes");
+  expect_error({"compare-backends", "--preset", "large"}, 2, "ValueError", "--preset large");
+  expect_error({"compare-backends", "--optimizer", "adam"}, 2, "ValueError", "adamw, sgd or muon");
+}
+
+// ---- Without the backend
+
+using WithoutDevice = ProgramTest;
+
+// Before anything else is looked at: there is no run, no text.
+TEST_F(WithoutDevice, EveryCommandThatComputesSaysHowToBuildIt) {
+  for (const Args& args :
+       {Args{"train", "--text", "none", "--out", path("run")}, Args{"train", "--resume", "none"},
+        Args{"train-head", "none"}, Args{"generate", "none"}, Args{"eval", "none"}, Args{"head", "none"},
+        Args{"bench", "head"}, Args{"bench", "train"}, Args{"compare-backends"}}) {
+    expect_error(args + Args{"--device", "cuda"}, 2, "ValueError", "build with --config=cuda");
+    expect_error(args + Args{"--device", "tpu"}, 2, "ValueError",
+                 "unknown device \"tpu\": it is cpu or cuda");
+  }
+  expect_error({"compare-backends"}, 2, "ValueError", "build with --config=cuda");
+  EXPECT_FALSE(fs::exists(path("run"))) << "nothing is begun";
+}
+
+}  // namespace
+}  // namespace tapehead::testing_program

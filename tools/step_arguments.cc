@@ -1,0 +1,57 @@
+#include "tapehead/tools/step_arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <vector>
+
+#include "tapehead/core/random.h"
+
+namespace tapehead {
+
+void StepArguments::add_options(CLI::App& command) {
+  command
+      .add_option(
+          "--preset", preset,
+          "quickstart, the model that `train` makes by default, or gpt2-124m: GPT-2's smallest on 4 x 64 "
+          "tokens. What follows replaces a number of it")
+      ->capture_default_str();
+  command.add_option("--architecture", architecture, "gpt2 or llama");
+  command.add_option("--n-layer", n_layer, "transformer blocks");
+  command.add_option("--n-head", n_head, "attention heads in a block");
+  command.add_option("--n-embd", n_embd, "width");
+  command.add_option("--context", context, "tokens that the model sees at once");
+  command.add_option("--vocab-size", vocab_size, "words in the head");
+  command.add_option("--batch-size", batch_size, "contexts in a step");
+  command.add_option("--dtype", dtype, "f32 or bf16")->capture_default_str();
+}
+
+TrainConfig StepArguments::config() const {
+  TrainConfig config;  // the defaults are quickstart's
+  ModelConfig& model = config.model;
+  if (preset == "gpt2-124m") {
+    model = {.vocab_size = 50257, .n_layer = 12, .n_head = 12, .n_embd = 768, .n_positions = 64};
+    config.batch_size = 4;
+  } else {
+    check<ValueError>(preset == "quickstart", "--preset {}: it is quickstart or gpt2-124m", preset);
+  }
+  model.architecture = architecture.value_or(model.architecture);
+  model.n_layer = n_layer.value_or(model.n_layer);
+  model.n_head = n_head.value_or(model.n_head);
+  model.n_embd = n_embd.value_or(model.n_embd);
+  model.n_positions = context.value_or(model.n_positions);
+  model.vocab_size = vocab_size.value_or(model.vocab_size);
+  config.batch_size = batch_size.value_or(config.batch_size);
+  config.dtype = parse_dtype(dtype);
+  config.validate();
+  return config;
+}
+
+TokenFile random_tokens(const TrainConfig& config, int64_t steps) {
+  Generator random{.seed = 1};
+  std::vector<int32_t> tokens(static_cast<size_t>(config.batch_size * config.model.n_positions * steps + 1));
+  for (int32_t& token : tokens) {
+    token = static_cast<int32_t>(random.below(static_cast<uint64_t>(config.model.vocab_size)));
+  }
+  return TokenFile::temporary(tokens, config.model.vocab_size);
+}
+
+}  // namespace tapehead
