@@ -5,12 +5,15 @@
 //  - arithmetic runs in f32 or wider and is rounded once, into the output;
 //  - "dense" means contiguous; other arguments may have any strides, 0 included;
 //  - an undefined output is not wanted, and costs nothing; an undefined input is left out of the formula;
-//  - results are the same, bit for bit, from run to run with the same number of threads.
+//  - results are the same, bit for bit, from run to run with the same number of threads;
+//  - a call may return before its work is done. Only copy_to_host, all_finite and synchronize wait for it.
 //
 // Shape letters: R rows, C columns (classes), F features, V rows of a table,
 // B batch, H heads, G heads of keys and values, T positions, S positions of keys and values, D head width.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 
 #include "tapehead/core/random.h"
@@ -48,6 +51,36 @@ struct SparseRows {
   Tensor count;  ///< (R) i64; S + 1 where there were more
   Tensor index;  ///< (R, S) i32
   Tensor value;  ///< (R, S), f32 or f64
+};
+
+/// Which indices an op takes: entry i of a tensor is in [0, n + i % period), or is `ignored`.
+struct IndexRange {
+  int64_t n = 0, period = 1;
+  std::optional<int64_t> ignored = {};
+};
+
+/// Throws what an op says of the first entry that is in no range: where it stands, in elements, and what it is.
+using IndexFault = std::function<void(int64_t position, int64_t index)>;
+
+/// Arguments of Backend::cross_entropy_targets: N rows, before there are logits.
+struct CrossEntropyTargets {
+  // What is read.
+  Tensor target;        ///< (N) i64 or i32, dense, each in `range`; undefined: class probabilities
+  IndexRange range;     ///< of C classes
+  Tensor class_weight;  ///< (C), dense; undefined: 1, as for class probabilities
+  bool mean = false;    ///< else both divisors are 1
+  std::optional<double> normalizer;  ///< takes the place of mean's divisors
+  bool zero_if_empty = false;        ///< divisors of no rows are 1, else NaN
+
+  // What is written.
+  Tensor index;   ///< (N) i64: the target; 0 where it is ignored or in no range
+  Tensor weight;  ///< (N) f64: holds the rows' weights; becomes 0 where the target is ignored
+  /// (N) i64: the rows that count, whose weight is not 0, in order, and then -1. Where it is defined, index and weight have
+  /// this order, too, and end with zeros.
+  Tensor ids;
+  Tensor
+      divisors;  ///< (3) f64: of the losses, Σ weight · class_weight[target]; of the z-losses, Σ weight; and the
+                 ///< number of rows that count
 };
 
 /// Arguments of Backend::cross_entropy_rows: R rows of C logits, with everything that their loss and gradient
@@ -102,6 +135,13 @@ struct Attention {
   Tensor first_seen = {};
 };
 
+/// Clipping by a norm that stays on the device: gradients are also multiplied by
+/// min(1, most / (√squared_norm + 1e-6)), as by torch.nn.utils.clip_grad_norm_.
+struct Clipping {
+  Tensor squared_norm = {};  ///< f64, of shape (); undefined: no clipping
+  double most = 0;
+};
+
 /// The numbers of stochastic gradient descent for one step (torch.optim.SGD's, with dampening 0).
 struct Sgd {
   double learning_rate, momentum, weight_decay;
@@ -109,6 +149,7 @@ struct Sgd {
   /// Whether the decay multiplies p by 1 - lr·decay, as AdamW's does, instead of adding decay·p to the gradient.
   bool decoupled = false;
   double gradient_scale = 1;  ///< multiplies every gradient first
+  Clipping clipping = {};
 };
 
 /// AdamW's numbers for one step (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
@@ -116,6 +157,7 @@ struct AdamW {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
   int64_t step;               ///< counts from 1
   double gradient_scale = 1;  ///< multiplies every gradient first: clipping, without a pass of its own
+  Clipping clipping = {};
 };
 
 class Backend : public DeviceRuntime {
@@ -163,6 +205,9 @@ class Backend : public DeviceRuntime {
   virtual void rms_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& rrms, const Tensor& gy,
                                  Tensor& gx, Tensor& gweight) = 0;
 
+  /// What the rows of a cross entropy count, and what mean divides by. A target that is in no range is told to `fault` as in
+  /// checked_indices().
+  virtual void cross_entropy_targets(const CrossEntropyTargets& targets, IndexFault fault) = 0;
   /// The row pass of cross entropy. With z = softcap(logit_scale · (logits + bias)),
   /// softcap(u) = cap · tanh(u / cap), lse = log Σ_c exp(z_c), log p_c = z_c - lse,
   /// w the class weights (1 when absent), e the label smoothing:
@@ -191,11 +236,13 @@ class Backend : public DeviceRuntime {
 
   // ---- Tables and indices. ids: (R) i64 or i32, dense; table: (V, F) dense.
 
-  /// The first position where an id is neither in [0, n) nor `ignored`; -1 if there is none.
-  virtual int64_t first_out_of_range(const Tensor& ids, int64_t n, int64_t ignored) = 0;
-  /// Row r of y (R, F) dense = row ids[r] of `table`, whose rows may have any stride.
+  /// `ids` (R), all in `range`: other kernels do not look. If one is not, `fault` is called with the first: at once, or
+  /// by the call that next waits for the device, and until then 0 stands in its place.
+  virtual Tensor checked_indices(const Tensor& ids, const IndexRange& range, IndexFault fault) = 0;
+  /// Row r of y (R, F) dense = row ids[r] of `table`, whose rows may have any stride; zeros where the id is -1.
   virtual void gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) = 0;
-  /// Row ids[r] of `table` = row r of x (R, F) dense, in table's dtype; ids are distinct.
+  /// Row ids[r] of `table` = row r of x (R, F) dense, in table's dtype; ids are distinct, but for -1, which
+  /// is passed over.
   virtual void scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table) = 0;
   /// Row ids[r] of `table` += scale[r] · row r of x (R, F) dense, in a fixed order where ids repeat; scale (R) f64,
   /// undefined: 1. x and table may differ in dtype.
@@ -235,8 +282,8 @@ class Backend : public DeviceRuntime {
   /// place. dtypes and `master` as for adamw, b being what m is there; but a p of 16 bits may have a g of f32.
   virtual void sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
                    std::span<Tensor> master) = 0;
-  /// Σ x² over all dense tensors, summed in f64.
-  virtual double squared_norm(std::span<const Tensor> tensors) = 0;
+  /// y, f64 of shape () = Σ x² over all dense tensors, summed in f64.
+  virtual void squared_norm(std::span<const Tensor> tensors, Tensor& y) = 0;
   /// Dense y filled with numbers from (seed, first), element i from word i % 4 of block first + i / 4:
   /// uniform in [low, high), low where rounding reached high; or normal, by Box and Muller (1958), computed
   /// in f64: words (w0, w1) of a block give elements 0 and 1, (w2, w3) elements 2 and 3, as the cosine and

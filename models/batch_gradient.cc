@@ -1,6 +1,7 @@
 #include "tapehead/models/batch_gradient.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tapehead/core/memory.h"
 #include "tapehead/core/view.h"
@@ -16,7 +17,10 @@ void HeadMemory::include(const HeadMemory& other) {
 // Rows first .. end - 1 of a batch.
 static Batch rows_of(const Batch& batch, int64_t first, int64_t end) {
   const auto part = [&](const Tensor& x) { return x.defined() ? slice(x, 0, first, end) : x; };
-  return {.ids = part(batch.ids), .targets = part(batch.targets), .first_seen = part(batch.first_seen)};
+  Batch rows = {.ids = part(batch.ids), .targets = part(batch.targets), .first_seen = part(batch.first_seen)};
+  rows.row_tokens.assign(batch.row_tokens.begin() + first, batch.row_tokens.begin() + end);
+  rows.target_tokens = std::accumulate(rows.row_tokens.begin(), rows.row_tokens.end(), int64_t{0});
+  return rows;
 }
 
 // Forward and backward of one micro-batch: adds to `result`.
@@ -28,7 +32,7 @@ static void add_micro_batch(const LanguageModel& model, const Batch& batch,
   const int64_t live = memory_stats(device, "head").live_bytes;
   reset_peak(device, "head");
   const Tensor loss = model.loss(batch.ids, batch.targets, head, forward);
-  result.loss += loss.item();
+  device_runtime(device).accumulate(loss.detach(), 1, result.loss);
   backward(loss);
 
   const int64_t N = batch.ids.numel(), C = model.config().vocab_size, F = model.config().n_embd,
@@ -44,9 +48,10 @@ BatchGradient add_batch_gradient(const LanguageModel& model, const Batch& batch,
   args.normalizer = static_cast<double>(batch.target_tokens);
   args.filter_numbers = &numbers.filter;
   args.filter_stats = std::make_shared<GradientFilterStats>();
-  BatchGradient result;
+  BatchGradient result{.loss = Tensor::scalar(0, DType::f64, model.device())};
   for (int64_t first = 0, rows = config.micro_batch(); first < config.batch_size; first += rows) {
     const Batch part = rows_of(batch, first, std::min(first + rows, config.batch_size));
+    args.counted_rows = part.target_tokens;
     add_micro_batch(model, part, args,
                     {.dropout = &numbers.dropout,
                      .first_seen = part.first_seen,

@@ -25,7 +25,7 @@ struct StepNumbers {
 };
 
 struct BatchGradient {
-  double loss = 0;                  ///< nats per target token
+  Tensor loss;                      ///< nats per target token: f64, of shape (), on the model's device
   GradientFilterStats filter = {};  ///< all 0 without a gradient filter
   HeadMemory head = {};
 };

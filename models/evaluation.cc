@@ -37,6 +37,7 @@ Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t bat
   Evaluation evaluation;
   for (int64_t first = 0; first < windows.size(); first += batch_size) {
     const Batch batch = windows.read(first, std::min(batch_size, windows.size() - first));
+    args.counted_rows = batch.target_tokens;
     evaluation.loss += model.loss(batch.ids, batch.targets, args, {.first_seen = batch.first_seen}).item();
     evaluation.tokens += batch.target_tokens;
     evaluation.accuracy += static_cast<double>(stats.correct_rows);

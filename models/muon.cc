@@ -43,9 +43,11 @@ MuonOptimizer::MuonOptimizer(ParameterList parameters, const OptimizerOptions& o
                      [](const auto& parameter) { return !is_layer_matrix(parameter); }),
       momentum_(zeros(is_layer_matrix)) {}
 
-void MuonOptimizer::update(double learning_rate, double gradient_scale) {
-  AdamWOptimizer::update(learning_rate, gradient_scale);
+void MuonOptimizer::update(double learning_rate, double gradient_scale, const Clipping& clipping) {
+  AdamWOptimizer::update(learning_rate, gradient_scale, clipping);
   const NoGradGuard no_grad;
+  if (clipping.squared_norm.defined())
+    gradient_scale *= clip_scale(std::sqrt(clipping.squared_norm.item()), clipping.most);
   for (size_t i = 0; i < momentum_.size(); ++i) {
     Tensor p = parameters_[i].second, b = momentum_[i];
     if (!b.defined() || !p.grad().defined()) continue;

@@ -1,19 +1,33 @@
 #include "tapehead/models/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "tapehead/models/muon.h"
-#include "tapehead/ops/optimizer.h"
 
 namespace tapehead {
 
-double gradient_norm(const ParameterList& parameters) {
+static std::vector<Tensor> gradients_of(const ParameterList& parameters) {
   std::vector<Tensor> gradients;
   for (const auto& [name, p] : parameters) {
     if (p.requires_grad() && p.grad().defined()) gradients.push_back(p.grad());
   }
-  return global_norm(gradients);
+  return gradients;
+}
+
+Tensor squared_gradient_norm(const ParameterList& parameters) {
+  return squared_norm(gradients_of(parameters));
+}
+
+double gradient_norm(const ParameterList& parameters) { return global_norm(gradients_of(parameters)); }
+
+LossAndNorm read_loss_and_norm(const Tensor& loss, const ParameterList& parameters) {
+  Tensor both({2}, DType::f64, loss.device());
+  both.alias({}, {}, 0).copy_from(loss);
+  both.alias({}, {}, 1).copy_from(squared_gradient_norm(parameters).to(loss.device()));
+  const std::vector<double> numbers = both.to_vector<double>();
+  return {numbers[0], std::sqrt(numbers[1])};
 }
 
 double clip_scale(double norm, double max_norm) {
@@ -47,9 +61,9 @@ Tensor Optimizer::zeros_for(const Tensor& parameter) {
   return Tensor::zeros(parameter.shape(), arithmetic_dtype(parameter.dtype()), parameter.device());
 }
 
-void Optimizer::step(double learning_rate, double gradient_scale) {
+void Optimizer::step(double learning_rate, double gradient_scale, const Clipping& clipping) {
   ++steps_;
-  update(learning_rate, gradient_scale);
+  update(learning_rate, gradient_scale, clipping);
 }
 
 static void append_named(const std::string& prefix, const ParameterList& parameters,
@@ -79,7 +93,7 @@ static constexpr auto kAll = [](const auto&) { return true; };
 AdamWOptimizer::AdamWOptimizer(ParameterList parameters, const OptimizerOptions& options)
     : AdamWOptimizer("adamw", std::move(parameters), options, kAll) {}
 
-void AdamWOptimizer::update(double learning_rate, double gradient_scale) {
+void AdamWOptimizer::update(double learning_rate, double gradient_scale, const Clipping& clipping) {
   // One list for each dtype, with and without weight decay.
   struct Group {
     std::vector<Tensor> p, g, m, v, master;
@@ -101,7 +115,8 @@ void AdamWOptimizer::update(double learning_rate, double gradient_scale) {
                 .epsilon = options_.epsilon,
                 .weight_decay = 0,
                 .step = steps(),
-                .gradient_scale = gradient_scale};
+                .gradient_scale = gradient_scale,
+                .clipping = clipping};
   for (auto& [key, group] : groups) {
     numbers.weight_decay = key.second ? options_.weight_decay : 0;
     adamw_step(numbers, group.p, group.g, group.m, group.v, group.master);
@@ -119,7 +134,7 @@ SgdOptimizer::SgdOptimizer(ParameterList parameters, const OptimizerOptions& opt
   momentum_ = zeros([&](const auto&) { return options_.momentum > 0; });
 }
 
-void SgdOptimizer::update(double learning_rate, double gradient_scale) {
+void SgdOptimizer::update(double learning_rate, double gradient_scale, const Clipping& clipping) {
   struct Group {
     std::vector<Tensor> p, g, b, master;
   };
@@ -137,7 +152,8 @@ void SgdOptimizer::update(double learning_rate, double gradient_scale) {
               .momentum = options_.momentum,
               .weight_decay = 0,
               .nesterov = options_.nesterov && options_.momentum > 0,
-              .gradient_scale = gradient_scale};
+              .gradient_scale = gradient_scale,
+              .clipping = clipping};
   for (auto& [key, group] : groups) {
     numbers.weight_decay = key.second ? options_.weight_decay : 0;
     sgd_step(numbers, group.p, group.g, group.b, group.master);

@@ -8,11 +8,20 @@
 #include <memory>
 
 #include "tapehead/models/module.h"
+#include "tapehead/ops/optimizer.h"
 
 namespace tapehead {
 
 /// The Euclidean norm of all gradients together, summed in f64; parameters without a gradient count as 0.
 double gradient_norm(const ParameterList& parameters);
+/// Its square, f64 of shape (), on the device and not waited for.
+Tensor squared_gradient_norm(const ParameterList& parameters);
+
+struct LossAndNorm {
+  double loss, gradient_norm;
+};
+/// A loss, f64 of shape (), and the norm of the gradients, both read at once: the device is waited for a single time.
+LossAndNorm read_loss_and_norm(const Tensor& loss, const ParameterList& parameters);
 
 /// What torch.nn.utils.clip_grad_norm_ multiplies gradients of this norm by: min(1, max_norm / (norm + 1e-6)). A max_norm of
 /// 0 leaves them as they are.
@@ -43,9 +52,9 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// One step from the parameters' gradients, each first multiplied by `gradient_scale`. A parameter without a gradient
-  /// stays as it is. Gradients stay, too: zero_grad() clears them.
-  void step(double learning_rate, double gradient_scale = 1);
+  /// One step from the parameters' gradients, each first multiplied by `gradient_scale`, and as `clipping` says. A parameter
+  /// without a gradient stays as it is. Gradients stay, too: zero_grad() clears them.
+  void step(double learning_rate, double gradient_scale = 1, const Clipping& clipping = {});
   void zero_grad() const { tapehead::zero_grad(parameters_); }
 
   /// Steps made so far.
@@ -78,7 +87,7 @@ class Optimizer {
   static bool decays(const Tensor& parameter) { return parameter.dim() >= 2; }
 
   /// step(), once steps() counts it.
-  virtual void update(double learning_rate, double gradient_scale) = 0;
+  virtual void update(double learning_rate, double gradient_scale, const Clipping& clipping) = 0;
   /// The lists that state() is made of.
   virtual std::vector<std::pair<std::string, const Tensors*>> kept() const = 0;
 
@@ -106,7 +115,7 @@ class AdamWOptimizer : public Optimizer {
         first_(zeros(wanted)),
         second_(zeros(wanted)) {}
 
-  void update(double learning_rate, double gradient_scale) override;
+  void update(double learning_rate, double gradient_scale, const Clipping& clipping) override;
   std::vector<std::pair<std::string, const Tensors*>> kept() const override;
 
   const OptimizerOptions options_;
@@ -122,7 +131,7 @@ class SgdOptimizer final : public Optimizer {
   explicit SgdOptimizer(ParameterList parameters, const OptimizerOptions& options = {});
 
  private:
-  void update(double learning_rate, double gradient_scale) override;
+  void update(double learning_rate, double gradient_scale, const Clipping& clipping) override;
   std::vector<std::pair<std::string, const Tensors*>> kept() const override;
 
   const OptimizerOptions options_;

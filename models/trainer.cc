@@ -114,10 +114,11 @@ StepMetrics Trainer::step() {
   const StepNumbers numbers_before = numbers_;
   try {
     const BatchGradient result = add_batch_gradient(*model_, batch, config_, numbers_);
-    metrics.loss = result.loss;
     metrics.filter = result.filter;
     head_.include(result.head);
-    metrics.grad_norm = gradient_norm(optimizer_->parameters());
+    const LossAndNorm numbers = read_loss_and_norm(result.loss, optimizer_->parameters());
+    metrics.loss = numbers.loss;
+    metrics.grad_norm = numbers.gradient_norm;
     if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm))
       explain_divergence(metrics, batch, numbers_before);
     update(metrics);

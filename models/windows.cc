@@ -61,8 +61,10 @@ Batch Windows::read(std::span<const int64_t> windows) const {
   Batch batch;
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t at = row * context_;
-    batch.target_tokens += read_row(windows[static_cast<size_t>(row)], ids.data() + at, targets.data() + at,
-                                    within_documents_ ? first_seen.data() + at : nullptr);
+    batch.row_tokens.push_back(read_row(windows[static_cast<size_t>(row)], ids.data() + at,
+                                        targets.data() + at,
+                                        within_documents_ ? first_seen.data() + at : nullptr));
+    batch.target_tokens += batch.row_tokens.back();
   }
   batch.ids = Tensor::from<int64_t>({rows, context_}, ids);
   batch.targets = Tensor::from<int64_t>({rows, context_}, targets);

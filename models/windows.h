@@ -27,7 +27,8 @@ struct Batch {
   /// (B, T) i64: the first position of the row that belongs to the same document, for attention that stays within
   /// it. Undefined where all of the row may be seen.
   Tensor first_seen;
-  int64_t target_tokens = 0;  ///< how many targets count
+  int64_t target_tokens = 0;             ///< how many targets count
+  std::vector<int64_t> row_tokens = {};  ///< of each row
 };
 
 /// The windows of a dataset, numbered from 0 on, stream after stream. Memory: nothing for streams without prompts,

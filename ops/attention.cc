@@ -1,7 +1,6 @@
 #include "tapehead/ops/attention.h"
 
 #include <cmath>
-#include <vector>
 
 #include "tapehead/backends/backend.h"
 #include "tapehead/ops/heads.h"
@@ -24,14 +23,16 @@ static Tensor checked_first_seen(const char* op, const Tensor& first_seen, int64
                     Shape({batch, queries}));
   check<TypeError>(first_seen.dtype() == DType::i64, "[{}] first_seen is {}, but must be i64", op,
                    first_seen.dtype());
-  const std::vector<int64_t> values = first_seen.to_vector<int64_t>();
-  for (int64_t i = 0; i < std::ssize(values); ++i) {
-    const int64_t value = values[static_cast<size_t>(i)], own = keys - queries + i % queries;
-    check<ValueError>(value >= 0 && value <= own,
-                      "[{}] first_seen is {} for query {} of row {}, at position {}: it must be in [0, {}]",
-                      op, value, i % queries, i / queries, own, own);
-  }
-  return first_seen.contiguous();
+  const int64_t offset = keys - queries;
+  return backend(first_seen)
+      .checked_indices(first_seen.contiguous(), {.n = offset + 1, .period = queries},
+                       [=](int64_t position, int64_t value) {
+                         const int64_t own = offset + position % queries;
+                         fail<ValueError>(
+                             "[{}] first_seen is {} for query {} of row {}, at position {}: it must be in "
+                             "[0, {}]",
+                             op, value, position % queries, position / queries, own, own);
+                       });
 }
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,

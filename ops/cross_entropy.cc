@@ -1,7 +1,6 @@
 #include "tapehead/ops/cross_entropy.h"
 
 #include <array>
-#include <limits>
 
 #include "tapehead/core/view.h"
 #include "tapehead/ops/row_loss.h"
@@ -51,17 +50,12 @@ static Tensor cross_entropy_of_rows(const char* op, const Tensor& logits, const 
                   for (size_t i = 1; i < 3; ++i)
                     up.saved(i);  // what `loss` refers to: throws if it was changed
                   const auto make = [&](size_t i) { return up.needs(i) ? Tensor::empty_like(z) : Tensor(); };
-                  CrossEntropyRows back = loss.pass(0, z.size(0), loss.inputs(up.grad), {});
+                  const RowInputs inputs = loss.inputs(up.grad);
+                  CrossEntropyRows back = loss.pass(0, z.size(0), inputs, {});
                   back.logits = z;
                   back.gradient = make(0);
                   back.target_gradient = make(1);
-                  if (!loss.averages_nothing()) {
-                    backend(z).cross_entropy_rows(back);
-                  } else {
-                    for (Tensor g : {back.gradient, back.target_gradient}) {
-                      if (g.defined()) g.fill(std::numeric_limits<double>::quiet_NaN());
-                    }
-                  }
+                  backend(z).cross_entropy_rows(back);
                   return {back.gradient, back.target_gradient};
                 });
 }

@@ -51,8 +51,10 @@ struct CrossEntropyArgs {
   double z_loss = 0;                    ///< >= 0 (de Brébisson and Vincent, 2016; PaLM)
   std::optional<double> normalizer;     ///< > 0: mean divides by this instead (gradients over micro-batches)
   std::optional<DType> loss_dtype;      ///< absent: the input's
-  bool zero_if_empty = false;           ///< mean over nothing is 0, with gradients of 0
-  CrossEntropyStats* stats = nullptr;   ///< filled by the forward pass, if given
+  /// How many rows count, if the caller knows. Where the host would have to wait to learn it, all rows are computed without it.
+  std::optional<int64_t> counted_rows;
+  bool zero_if_empty = false;          ///< mean over nothing is 0, with gradients of 0
+  CrossEntropyStats* stats = nullptr;  ///< filled by the forward pass, if given
 };
 
 /// Cross entropy of logits (C), (N, C) or (N, C, d1, ..., dK) with a target of shape (), (N) or (N, d1, ..., dK), or of
@@ -60,7 +62,8 @@ struct CrossEntropyArgs {
 /// Probabilities that require a gradient get one.
 ///
 /// Throws ValueError on shapes, on an index outside [0, C) that is not ignore_index (naming the first such row and
-/// value), on a number outside the range above; TypeError on dtypes; RuntimeError on an explicit ignore_index with
+/// value), on a number outside the range above, on more rows that count than counted_rows, perhaps only when the device is
+/// next waited for; TypeError on dtypes; RuntimeError on an explicit ignore_index with
 /// probabilities, and from backward if logits, target or class_weight were changed in place.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyArgs& args = {});
 

@@ -31,7 +31,7 @@ struct Head {
   Tensor input;   // (N, F), dense along F
   Tensor weight;  // (C, F), dense along one of both
   Tensor bias;    // (C), dense, or undefined
-  RowLoss rows;   // those that count
+  RowLoss rows;   // those that the passes go through
   ResolvedLinearCrossEntropyOptions options;
   PathPlan plan;
   uint64_t filter_seed = 0, filter_first = 0;  // where the gradient filter's random numbers begin
@@ -83,7 +83,7 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
   // What the two gradient products read: rounded to the input's dtype, except under accurate.
   const DType product_dtype =
       head.options.acc_policy == AccPolicy::accurate ? logits_memory.dtype() : head.input.dtype();
-  const double unit = is_half(product_dtype) && gradients.any() ? inputs.largest_unit() : 1;
+  const double unit = product_dtype == DType::f16 && gradients.any() ? inputs.largest_unit() : 1;
 
   FilteredChunks filtered(plan, {.input = head.input,
                                  .weight = head.weight,
@@ -162,7 +162,7 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
   filtered.finish(weight_begun);
   if (filtered_mass.defined() && head.filter_stats) {
     GradientFilterStats stats = filtered.stats();
-    stats.rows = n;
+    stats.rows = head.rows.count();
     stats.dense_chunks = (n + B - 1) / B - stats.sparse_chunks;
     for (double mass : filtered_mass.to_vector<double>()) stats.filtered_mass += mass;
     *head.filter_stats = stats;

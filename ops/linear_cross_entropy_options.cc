@@ -149,7 +149,8 @@ static int64_t budget_rows(int64_t budget, int64_t N, int64_t F, int64_t C, DTyp
   const bool wide = r.acc_dtype != T;
   const double A = static_cast<double>(size_of(r.acc_dtype)), narrow = static_cast<double>(size_of(T));
   const double n = static_cast<double>(N), f = static_cast<double>(F), c = static_cast<double>(C);
-  double fixed = n * (5 + 4) * 8;  // ids, index, two scales, loss; four statistics
+  double fixed =
+      n * (6 + 4) * 8 + 4 * 8;  // ids, index, weight, two scales, loss; four statistics; divisors, the sum
   if (T == DType::f32) fixed += c * 8;
   if (wide) fixed += c * A + (r.acc_policy != AccPolicy::compact ? c * f * A : 0);
   double a_row = 8 + c * A + f * narrow + f * (r.acc_policy == AccPolicy::accurate ? A : narrow) +

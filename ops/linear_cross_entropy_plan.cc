@@ -54,6 +54,8 @@ LinearCrossEntropyProblem problem_of(const Tensor& input, const Tensor& weight, 
   return problem_of(input, weight, target, args, rows);
 }
 
+bool LinearCrossEntropyProblem::picks_rows() const { return !counts_rows(device) || ignored_rows > 0; }
+
 namespace {
 
 // Adds buffers that are wanted, and counts them.
@@ -68,12 +70,28 @@ struct Builder {
   }
 };
 
+// What RowLoss keeps of N rows.
+void add_targets(Builder& b, int64_t N, bool ids, bool probabilities, Lifetime lifetime) {
+  b.add(!probabilities, "row targets", DType::i64, {N}, lifetime);
+  b.add(true, "row weights", DType::f64, {N}, lifetime);
+  b.add(true, "divisors", DType::f64, {3}, lifetime);
+  b.add(ids, "row ids", DType::i64, {N}, lifetime);
+}
+
 // What the row pass reads of n rows; what it tells of them.
-void add_rows(Builder& b, int64_t n, bool ids, bool probabilities, bool z_loss) {
-  b.add(!probabilities, "row targets", DType::i64, {n}, Lifetime::pass);
+void add_scales(Builder& b, int64_t n, bool z_loss) {
   b.add(true, "row scales", DType::f64, {n}, Lifetime::pass);
   b.add(z_loss, "row z-loss scales", DType::f64, {n}, Lifetime::pass);
-  b.add(ids, "row ids", DType::i64, {n}, Lifetime::pass);
+}
+
+// In backward: under the gradient of the loss.
+void add_upstream_scales(Builder& b, int64_t n, bool ids, const LinearCrossEntropyProblem& p,
+                         const CrossEntropyArgs& args) {
+  const bool none = args.reduction == Reduction::none;
+  b.add(args.loss_dtype.value_or(p.dtype) != DType::f64, "upstream gradient", DType::f64,
+        none ? Shape{p.N} : Shape(), Lifetime::pass);
+  b.add(none && ids, "upstream gradient rows", DType::f64, {n}, Lifetime::pass);
+  add_scales(b, n, args.z_loss > 0);
 }
 
 void add_outputs(Builder& b, int64_t n, bool probabilities, bool stats) {
@@ -82,17 +100,6 @@ void add_outputs(Builder& b, int64_t n, bool probabilities, bool stats) {
   b.add(stats && !probabilities, "row target log-probabilities", DType::f64, {n}, Lifetime::pass);
   b.add(stats, "row entropies", DType::f64, {n}, Lifetime::pass);
   b.add(stats && !probabilities, "row correct", DType::i64, {n}, Lifetime::pass);
-}
-
-void add_results(Builder& b, const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args) {
-  const Shape rows = {p.N};
-  const DType wide = arithmetic_dtype(p.dtype);
-  b.add(true, "loss", args.loss_dtype.value_or(p.dtype), args.reduction == Reduction::none ? rows : Shape(),
-        Lifetime::result);
-  b.add(p.stats, "lse", wide, rows, Lifetime::result);
-  b.add(p.stats, "entropy", wide, rows, Lifetime::result);
-  b.add(p.stats && !p.probabilities, "target log-probability", wide, rows, Lifetime::result);
-  b.add(p.stats && !p.probabilities, "correct", DType::i64, rows, Lifetime::result);
 }
 
 // Whether the gradient's entries at the targets, each row's largest, go to the sums apart from the products: there they
@@ -107,7 +114,7 @@ void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p, const CrossE
                     const ResolvedLinearCrossEntropyOptions& options, int64_t n, bool gradients,
                     Lifetime lifetime) {
   const DType T = p.dtype, A = options.acc_dtype;
-  const bool wide = A != T, ignored = n < p.N;
+  const bool wide = A != T, picks = p.picks_rows();
   const int64_t B = std::min(options.batch_chunk_size, std::max<int64_t>(n, 1));
   const bool input = gradients && p.input_grad, weight = gradients && p.weight_grad,
              bias = gradients && p.bias && p.bias_grad;
@@ -130,9 +137,9 @@ void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p, const CrossE
   b.add(true, "logits", A, {B, p.C}, Lifetime::chunk);
   b.add(any && keeps_targets_apart(options, T, p.probabilities), "target gradients", DType::f64, {B},
         Lifetime::chunk);
-  b.add(ignored, "input rows", T, {B, p.F}, Lifetime::chunk);
-  b.add(ignored && p.probabilities, "probability rows", T, {B, p.C}, Lifetime::chunk);
-  b.add(input && (ignored || rows_dtype != T), "input gradient rows", rows_dtype, {B, p.F}, Lifetime::chunk);
+  b.add(picks, "input rows", T, {B, p.F}, Lifetime::chunk);
+  b.add(picks && p.probabilities, "probability rows", T, {B, p.C}, Lifetime::chunk);
+  b.add(input && (picks || rows_dtype != T), "input gradient rows", rows_dtype, {B, p.F}, Lifetime::chunk);
 
   b.add(any && options.gradient_filter.kind != GradientFilter::none, "filtered mass", DType::f64, {n},
         Lifetime::pass);
@@ -148,28 +155,47 @@ void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p, const CrossE
   b.add(smooths && weight, "smoothed input", W, {1, p.F}, Lifetime::pass);
 }
 
+// The loss before it is rounded, and the results. Returns the most of them that is live at once.
+int64_t add_results(Builder& b, const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args) {
+  const Shape rows = {p.N};
+  const DType wide = arithmetic_dtype(p.dtype), dtype = args.loss_dtype.value_or(p.dtype);
+  const bool none = args.reduction == Reduction::none;
+  const int64_t before = b.bytes;
+  b.add(!none && dtype != DType::f64, "loss sum", DType::f64, {}, Lifetime::pass);
+  const int64_t sum = b.bytes - before;
+  b.add(true, "loss", dtype, none ? rows : Shape(), Lifetime::result);
+  const int64_t rounding = b.bytes - before;
+  b.add(p.stats, "lse", wide, rows, Lifetime::result);
+  b.add(p.stats, "entropy", wide, rows, Lifetime::result);
+  b.add(p.stats && !p.probabilities, "target log-probability", wide, rows, Lifetime::result);
+  b.add(p.stats && !p.probabilities, "correct", DType::i64, rows, Lifetime::result);
+  return std::max(rounding, b.bytes - before - sum);
+}
+
 PathPlan plan_reference(const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args) {
-  const bool z_loss = args.z_loss > 0;
+  const Lifetime kept = p.any_grad() ? Lifetime::until_backward : Lifetime::pass;
   PathPlan plan;
   Builder f{plan.forward};
-  f.add(true, "logits", p.dtype, {p.N, p.C}, p.any_grad() ? Lifetime::until_backward : Lifetime::pass);
+  f.add(true, "logits", p.dtype, {p.N, p.C}, kept);
+  add_targets(f, p.N, false, p.probabilities, kept);
   add_outputs(f, p.N, p.probabilities, p.stats);
-  add_rows(f, p.N, false, p.probabilities, z_loss);
-  add_results(f, p, args);
-  plan.forward.peak_bytes = f.bytes;
+  add_scales(f, p.N, args.z_loss > 0);
+  const int64_t before = f.bytes;
+  plan.forward.peak_bytes = before + add_results(f, p, args);
 
   if (!p.any_grad()) return plan;
   Builder g{plan.backward};
-  add_rows(g, p.N, false, p.probabilities, z_loss);
+  add_upstream_scales(g, p.N, false, p, args);
   g.add(true, "logits gradient", p.dtype, {p.N, p.C}, Lifetime::pass);
   g.add(p.input_grad, "input gradient", p.dtype, {p.N, p.F}, Lifetime::result);
   g.add(p.weight_grad, "weight gradient", p.dtype, {p.C, p.F}, Lifetime::result);
   g.add(p.bias && p.bias_grad, "bias gradient", p.dtype, {p.C}, Lifetime::result);
-  // The logits are freed once their gradient is there, before the products.
+  // What forward kept is freed once the logits' gradient is there, before the products.
   const int64_t logits = p.N * p.C * size_of(p.dtype);
   plan.backward.peak_bytes =
-      plan.forward.bytes(Lifetime::result) + logits +
-      std::max(plan.backward.bytes(Lifetime::pass), plan.backward.bytes(Lifetime::result));
+      plan.forward.bytes(Lifetime::result) +
+      std::max(plan.forward.bytes(Lifetime::until_backward) + plan.backward.bytes(Lifetime::pass),
+               logits + plan.backward.bytes(Lifetime::result));
   return plan;
 }
 
@@ -178,30 +204,34 @@ PathPlan plan_reference(const LinearCrossEntropyProblem& p, const CrossEntropyAr
 PathPlan plan_chunked(const LinearCrossEntropyProblem& p, const CrossEntropyArgs& args,
                       const ResolvedLinearCrossEntropyOptions& options) {
   const int64_t n = p.N - p.ignored_rows;
-  const bool z_loss = args.z_loss > 0, recompute = options.recompute || args.reduction == Reduction::none;
+  const bool recompute = options.recompute || args.reduction == Reduction::none;
   PathPlan plan;
   Builder f{plan.forward};
+  add_targets(f, p.N, p.picks_rows(), p.probabilities,
+              p.any_grad() && recompute ? Lifetime::until_backward : Lifetime::pass);
+  // Where counted_rows is taken for true, the ids behind it are looked at in a copy.
+  const int64_t checked = f.bytes + (counts_rows(p.device) ? 0 : p.ignored_rows * size_of(DType::i64));
   add_outputs(f, n, p.probabilities, p.stats);
-  const int64_t outputs = f.bytes;
-  add_rows(f, n, n < p.N, p.probabilities, z_loss);
+  const int64_t rows = f.bytes, kept_rows = plan.forward.bytes(Lifetime::until_backward);
+  add_scales(f, n, args.z_loss > 0);
   add_chunk_loop(f, p, args, options, n, p.any_grad() && !recompute, Lifetime::until_backward);
-  const int64_t kept = plan.forward.bytes(Lifetime::until_backward), loop = f.bytes - outputs - kept;
-  add_results(f, p, args);
+  const int64_t kept = plan.forward.bytes(Lifetime::until_backward),
+                loop = f.bytes - rows - (kept - kept_rows);
   // What the loop used is free again when the results are made.
-  const int64_t results = plan.forward.bytes(Lifetime::result);
-  plan.forward.peak_bytes = kept + outputs + std::max(loop, results);
+  plan.forward.peak_bytes =
+      std::max(checked, rows + (kept - kept_rows) + std::max(loop, add_results(f, p, args)));
 
   if (!p.any_grad()) return plan;
   Builder g{plan.backward};
   if (recompute) {
-    add_rows(g, n, n < p.N, p.probabilities, z_loss);
+    add_upstream_scales(g, n, p.picks_rows(), p, args);
     add_chunk_loop(g, p, args, options, n, true, Lifetime::result);
   } else if (options.allow_retain_graph) {
     g.add(p.input_grad, "input gradient", p.dtype, {p.N, p.F}, Lifetime::result);
     g.add(p.weight_grad, "weight gradient", p.dtype, {p.C, p.F}, Lifetime::result);
     g.add(p.bias && p.bias_grad, "bias gradient", p.dtype, {p.C}, Lifetime::result);
   }
-  plan.backward.peak_bytes = kept + results + g.bytes;
+  plan.backward.peak_bytes = kept + plan.forward.bytes(Lifetime::result) + g.bytes;
   return plan;
 }
 

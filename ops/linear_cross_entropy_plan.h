@@ -1,7 +1,7 @@
 // What a call of linear_cross_entropy will allocate, from its shapes alone. The op takes its buffers from
 // this plan, so that the plan is exact: tests hold it equal, to the byte, to what the allocator counts.
 //
-// Shape letters: N rows, n rows that count, F in_features, C classes, B rows in one chunk.
+// Shape letters: N rows, n rows that the passes go through, F in_features, C classes, B rows in one chunk.
 #pragma once
 
 #include <string>
@@ -59,14 +59,16 @@ struct LinearCrossEntropyProblem {
   bool stats = false;
   /// Which gradients are wanted; none under no_grad.
   bool input_grad = true, weight_grad = true, bias_grad = true;
-  int64_t ignored_rows = 0;  ///< rows with target ignore_index or token weight 0
+  int64_t ignored_rows = 0;  ///< rows with target ignore_index or token weight 0, as far as the host knows
 
+  /// Whether rows are picked out of the input's, and not taken where they stand.
+  bool picks_rows() const;
   bool any_grad() const { return input_grad || weight_grad || (bias && bias_grad); }
 };
 
 struct LinearCrossEntropyPlan {
   ResolvedLinearCrossEntropyOptions options;
-  std::vector<int64_t> chunks;  ///< rows of each, in order; ignored rows are in none
+  std::vector<int64_t> chunks;  ///< rows of each, in order
   PathPlan chunked;             ///< with these options, or the default ones where the arguments have none
   PathPlan reference;           ///< the whole logits
   bool chunking_pays = false;   ///< N >= F and C > F: below that the reference path is cheaper

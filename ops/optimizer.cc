@@ -60,13 +60,18 @@ void sgd_step(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g
   backend(p[0]).sgd(numbers, p, g, b, master);
 }
 
-double global_norm(std::span<const Tensor> tensors) {
-  if (tensors.empty()) return 0;
+Tensor squared_norm(std::span<const Tensor> tensors) {
+  Tensor y = Tensor::scalar(0, DType::f64, tensors.empty() ? default_device() : tensors[0].device());
   for (const Tensor& t : tensors) {
     check<ValueError>(t.is_contiguous(),
-                      "[global_norm] a tensor of shape {} is strided: all must be contiguous", t.shape());
+                      "[squared_norm] a tensor of shape {} is strided: all must be contiguous", t.shape());
   }
-  return std::sqrt(backend(tensors[0]).squared_norm(tensors));
+  if (!tensors.empty()) backend(y).squared_norm(tensors, y);
+  return y;
+}
+
+double global_norm(std::span<const Tensor> tensors) {
+  return tensors.empty() ? 0 : std::sqrt(squared_norm(tensors).item());
 }
 
 }  // namespace tapehead

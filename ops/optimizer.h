@@ -25,8 +25,12 @@ void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tenso
 void sgd_step(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
               std::span<Tensor> master = {});
 
-/// The Euclidean norm of all elements of all tensors together, summed in f64; 0 for no tensors. All
-/// contiguous, floating, on one device.
+/// Σ x² over all elements of all tensors, summed in f64: shape (), on their device, not waited for. All contiguous, floating,
+/// on one device.
+Tensor squared_norm(std::span<const Tensor> tensors);
+
+/// The Euclidean norm of all elements of all tensors together, summed in f64; 0 for no tensors. As
+/// squared_norm(), but waits for it.
 double global_norm(std::span<const Tensor> tensors);
 
 }  // namespace tapehead

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "tapehead/core/compensated_sum.h"
+#include <vector>
 
 namespace tapehead {
 namespace {
@@ -12,32 +11,7 @@ namespace {
 constexpr int64_t kDefaultIgnoreIndex = -100;  // torch.nn.functional.cross_entropy's
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// The elements in row-major order, without a temporary on the device where x is dense.
-std::vector<double> host_values(const Tensor& x) {
-  return visit_floating(x.dtype(), "cross_entropy", [&]<class T>(std::type_identity<T>) {
-    const std::vector<T> values = x.to_vector<T>();
-    std::vector<double> wide;
-    wide.reserve(values.size());
-    for (T v : values) wide.push_back(static_cast<double>(static_cast<wide_t<T>>(v)));
-    return wide;
-  });
-}
-
-std::vector<int64_t> host_indices(const Tensor& x) {
-  return visit_index(x.dtype(), "cross_entropy", [&]<class T>(std::type_identity<T>) {
-    const std::vector<T> values = x.to_vector<T>();
-    return std::vector<int64_t>(values.begin(), values.end());
-  });
-}
-
-Tensor device_tensor(const std::vector<double>& values, Shape shape, DType dtype, Device device) {
-  return visit_floating(dtype, "cross_entropy", [&]<class T>(std::type_identity<T>) {
-    std::vector<T> rounded;
-    rounded.reserve(values.size());
-    for (double v : values) rounded.push_back(static_cast<T>(v));
-    return Tensor::from<T>(std::move(shape), rounded, device);
-  });
-}
+Tensor as_column(const Tensor& x) { return x.alias({x.numel(), 1}, {1, 1}, x.offset()); }
 
 void check_arguments(const char* op, int64_t N, int64_t C, DType dtype, const CrossEntropyArgs& args) {
   check<ValueError>(args.label_smoothing >= 0 && args.label_smoothing <= 1,
@@ -51,6 +25,8 @@ void check_arguments(const char* op, int64_t N, int64_t C, DType dtype, const Cr
                     "[{}] z_loss {} is not a finite number >= 0", op, args.z_loss);
   check<ValueError>(normalizer > 0 && std::isfinite(normalizer),
                     "[{}] normalizer {} is not positive and finite", op, normalizer);
+  const int64_t counted = args.counted_rows.value_or(N);
+  check<ValueError>(counted >= 0 && counted <= N, "[{}] counted_rows {} of {} rows", op, counted, N);
   check<TypeError>(is_floating(args.loss_dtype.value_or(dtype)), "[{}] loss_dtype {} is not floating", op,
                    args.loss_dtype.value_or(dtype));
   if (args.class_weight.defined()) {
@@ -79,7 +55,6 @@ RowLoss::RowLoss(const char* op, int64_t N, int64_t C, DType dtype, const Tensor
                  const CrossEntropyArgs& args, bool live_only)
     : N_(N),
       C_(C),
-      live_(0),
       zero_if_empty_(args.zero_if_empty),
       reduction_(args.reduction),
       label_smoothing_(args.label_smoothing),
@@ -89,7 +64,6 @@ RowLoss::RowLoss(const char* op, int64_t N, int64_t C, DType dtype, const Tensor
       device_(target.device()) {
   check_arguments(op, N, C, dtype, args);
   const int64_t ignored = args.ignore_index.value_or(kDefaultIgnoreIndex);
-  std::vector<double> class_weight;
   if (probabilities) {
     check<RuntimeError>(!args.ignore_index,
                         "[{}] ignore_index {} with class probabilities: they name no class to ignore", op,
@@ -102,48 +76,51 @@ RowLoss::RowLoss(const char* op, int64_t N, int64_t C, DType dtype, const Tensor
                      "[{}] target of shape {} and dtype {}: class indices are i64 or i32, class "
                      "probabilities have the logits' shape",
                      op, target.shape(), target.dtype());
-    index_ = host_indices(target);
-    if (args.class_weight.defined()) class_weight = host_values(args.class_weight);
+    index_ = Tensor({N}, DType::i64, device_);
   }
   if (args.class_weight.defined()) class_weight_ = args.class_weight.contiguous();
-  weight_ = args.token_weight.defined() ? host_values(args.token_weight)
-                                        : std::vector<double>(static_cast<size_t>(N), 1.0);
-
-  double total = 0, z_total = 0;
-  for (size_t r = 0; r < weight_.size(); ++r) {
-    double of_class = 1;
-    if (!probabilities) {
-      int64_t& t = index_[r];
-      if (t == ignored) {
-        t = 0;
-        weight_[r] = 0;
-      }
-      check<ValueError>(0 <= t && t < C,
-                        "[{}] target {} in row {} is outside [0, {}) and not ignore_index {}", op, t, r, C,
-                        ignored);
-      if (!class_weight.empty()) of_class = class_weight[static_cast<size_t>(t)];
-    }
-    if (weight_[r] == 0) continue;
-    ++live_;
-    total += weight_[r] * of_class;
-    z_total += weight_[r];
+  weight_ = Tensor({N}, DType::f64, device_);
+  if (args.token_weight.defined()) {
+    weight_.alias(args.token_weight.shape(), args.token_weight.shape().contiguous_strides(), 0)
+        .copy_from(args.token_weight.detach());
+  } else {
+    weight_.fill(1);
   }
-  if (reduction_ == Reduction::mean && live_ > 0) {
-    divisor_ = args.normalizer.value_or(total);
-    z_divisor_ = args.normalizer.value_or(z_total);
+  divisors_ = Tensor({3}, DType::f64, device_);
+  if (live_only) ids_ = Tensor({N}, DType::i64, device_);
+  backend(device_).cross_entropy_targets(
+      {.target = probabilities ? Tensor() : target.contiguous(),
+       .range = {.n = C, .ignored = ignored},
+       .class_weight = probabilities ? Tensor() : class_weight_,
+       .mean = reduction_ == Reduction::mean,
+       .normalizer = args.normalizer,
+       .zero_if_empty = zero_if_empty_,
+       .index = index_,
+       .weight = weight_,
+       .ids = ids_,
+       .divisors = divisors_},
+      [op, C, ignored](int64_t row, int64_t index) {
+        fail<ValueError>("[{}] target {} in row {} is outside [0, {}) and not ignore_index {}", op, index,
+                         row, C, ignored);
+      });
+  if (!live_only) return;
+  int64_t live = args.counted_rows.value_or(N);
+  if (counts_rows(device_)) {
+    const int64_t found = static_cast<int64_t>(divisors_.data<double>()[2]);
+    check<ValueError>(found <= live, "[{}] more rows count than counted_rows {}", op, live);
+    live = found;
+  } else if (live < N) {
+    backend(device_).checked_indices(
+        row_range(ids_, live, N), {.n = 0, .ignored = -1}, [op, live](int64_t, int64_t) {
+          fail<ValueError>("[{}] more rows count than counted_rows {}", op, live);
+        });
   }
-  if (live_only && live_ < N) {
-    for (size_t r = 0; r < weight_.size(); ++r) {
-      if (weight_[r] == 0) continue;
-      const size_t to = row_.size();
-      weight_[to] = weight_[r];
-      if (!probabilities) index_[to] = index_[r];
-      row_.push_back(static_cast<int64_t>(r));
-    }
-    weight_.resize(row_.size());
-    if (!probabilities) index_.resize(row_.size());
-  }
+  ids_ = counts_rows(device_) && live == N ? Tensor() : row_range(ids_, 0, live);
+  index_ = row_range(index_, 0, live);
+  weight_ = row_range(weight_, 0, live);
 }
+
+int64_t RowLoss::count() const { return static_cast<int64_t>(divisors_.to_vector<double>()[2]); }
 
 double RowInputs::largest_unit() const {
   double largest = 0;
@@ -151,34 +128,37 @@ double RowInputs::largest_unit() const {
   return largest > 0 && std::isfinite(largest) ? std::exp2(std::floor(std::log2(largest))) : 1;
 }
 
-Tensor RowLoss::ids() const {
-  return rows() == N_ ? Tensor() : Tensor::from<int64_t>({rows()}, row_, device_);
-}
-
 RowInputs RowLoss::inputs(const Tensor& upstream) const {
-  const std::vector<double> given = upstream.defined() ? host_values(upstream) : std::vector<double>{1.0};
-  const auto scale = [&](double divisor) {
-    std::vector<double> values(weight_);
-    for (size_t r = 0; r < values.size(); ++r) {
-      values[r] *= given.size() == 1 && reduction_ != Reduction::none ? given[0]
-                   : !upstream.defined()                              ? 1.0
-                                         : given[row_.empty() ? r : static_cast<size_t>(row_[r])];
-      values[r] /= divisor;
-    }
-    return Tensor::from<double>({rows()}, values, device_);
-  };
+  Backend& backend = tapehead::backend(device_);
   RowInputs in;
-  if (!probability_.defined()) in.index = Tensor::from<int64_t>({rows()}, index_, device_);
-  in.row_scale = scale(divisor_);
-  if (z_loss_ > 0) in.z_row_scale = scale(z_divisor_);
+  if (upstream.defined()) {
+    in.upstream = upstream.to(DType::f64).contiguous();
+    if (reduction_ == Reduction::none && ids_.defined()) {
+      in.upstream_rows = Tensor({rows()}, DType::f64, device_);
+      Tensor column = as_column(in.upstream_rows);
+      backend.gather_rows(as_column(in.upstream), ids_, column);
+    } else {
+      in.upstream_rows = in.upstream;
+    }
+  }
+  const auto scale = [&](int64_t divisor) {
+    Tensor values({rows()}, DType::f64, device_);
+    const Tensor by = divisors_.alias({}, {}, divisor);
+    if (rows() == 0) return values;
+    if (upstream.defined()) backend.binary(Binary::mul, weight_, in.upstream_rows, values);
+    backend.binary(Binary::div, upstream.defined() ? values : weight_, by, values);
+    return values;
+  };
+  in.row_scale = scale(0);
+  if (z_loss_ > 0) in.z_row_scale = scale(1);
   return in;
 }
 
 CrossEntropyRows RowLoss::pass(int64_t begin, int64_t end, const RowInputs& inputs,
                                const RowOutputs& outputs) const {
   CrossEntropyRows rows;
-  rows.target_index = row_range(inputs.index, begin, end);
-  if (row_.empty()) rows.target_probability = row_range(probability_, begin, end);
+  rows.target_index = row_range(index_, begin, end);
+  if (!ids_.defined()) rows.target_probability = row_range(probability_, begin, end);
   rows.class_weight = class_weight_;
   rows.row_scale = row_range(inputs.row_scale, begin, end);
   rows.z_row_scale = row_range(inputs.z_row_scale, begin, end);
@@ -194,49 +174,55 @@ CrossEntropyRows RowLoss::pass(int64_t begin, int64_t end, const RowInputs& inpu
   return rows;
 }
 
-Tensor RowLoss::reduce(const Tensor& row_losses, DType dtype) const {
-  const std::vector<double> losses = row_losses.to_vector<double>();
-  if (reduction_ == Reduction::none) {
-    std::vector<double> all(static_cast<size_t>(N_), 0.0);
-    for (size_t r = 0; r < losses.size(); ++r)
-      all[row_.empty() ? r : static_cast<size_t>(row_[r])] = losses[r];
-    return device_tensor(all, {N_}, dtype, device_);
+// (N), with `elsewhere` in rows that were left out.
+Tensor RowLoss::scattered(const Tensor& of_rows, double elsewhere, DType dtype) const {
+  Tensor all({N_}, dtype, device_);
+  if (!ids_.defined()) {
+    all.copy_from(of_rows);
+    return all;
   }
-  CompensatedSum total;
-  for (double loss : losses) total.add(loss);
-  return Tensor::scalar(averages_nothing() ? kNaN : total.value(), dtype, device_);
+  all.fill(elsewhere);
+  Tensor column = as_column(all);
+  backend(device_).scatter_rows(as_column(of_rows), ids_, column);
+  return all;
+}
+
+Tensor RowLoss::reduce(const Tensor& row_losses, DType dtype) const {
+  if (reduction_ == Reduction::none) return scattered(row_losses, 0, dtype);
+  Tensor total = Tensor::scalar(averages_nothing() ? kNaN : 0, DType::f64, device_);
+  if (rows() > 0) backend(device_).sum(row_losses, 1, total);
+  return total.to(dtype);
 }
 
 CrossEntropyStats RowLoss::statistics(const RowOutputs& outputs, const Shape& shape, DType dtype) const {
-  const auto scattered = [&](const Tensor& x) {
-    const std::vector<double> values = x.to_vector<double>();
-    std::vector<double> all(static_cast<size_t>(N_), kNaN);
-    for (size_t r = 0; r < values.size(); ++r) {
-      if (weight_[r] != 0) all[row_.empty() ? r : static_cast<size_t>(row_[r])] = values[r];
+  const std::vector<double> weight = weight_.to_vector<double>(), divisors = divisors_.to_vector<double>();
+  // NaN where a row does not count; 0 of integers.
+  const auto told = [&]<class T>(Tensor x, T nothing, DType to) {
+    if (!ids_.defined()) {
+      std::vector<T> values = x.to_vector<T>();
+      for (size_t r = 0; r < values.size(); ++r) {
+        if (weight[r] == 0) values[r] = nothing;
+      }
+      if (!values.empty()) backend(device_).copy_from_host(x.mutable_raw_data(), values.data(), x.bytes());
     }
-    return device_tensor(all, shape, dtype, device_);
+    return scattered(x, static_cast<double>(nothing), to).alias(shape, shape.contiguous_strides(), 0);
   };
   CrossEntropyStats stats;
-  stats.lse = scattered(outputs.lse);
-  stats.entropy = scattered(outputs.entropy);
-  stats.rows = live_;
+  stats.lse = told(outputs.lse, kNaN, dtype);
+  stats.entropy = told(outputs.entropy, kNaN, dtype);
+  stats.rows = static_cast<int64_t>(divisors[2]);
   const std::vector<double> losses = outputs.loss.to_vector<double>(), lse = outputs.lse.to_vector<double>();
   for (size_t r = 0; r < losses.size(); ++r) {
-    if (weight_[r] == 0) continue;
-    const double z = z_loss_ * weight_[r] * lse[r] * lse[r];
+    if (weight[r] == 0) continue;
+    const double z = z_loss_ * weight[r] * lse[r] * lse[r];
     stats.z_loss += z;
-    stats.loss_sum += (losses[r] - z / z_divisor_) * divisor_;
+    stats.loss_sum += (losses[r] - z / divisors[1]) * divisors[0];
   }
   if (!probability_.defined()) {
-    stats.target_logprob = scattered(outputs.target_logprob);
-    std::vector<int64_t> all(static_cast<size_t>(N_), 0);
+    stats.target_logprob = told(outputs.target_logprob, kNaN, dtype);
+    stats.correct = told(outputs.correct, int64_t{0}, DType::i64);
     const std::vector<int64_t> correct = outputs.correct.to_vector<int64_t>();
-    for (size_t r = 0; r < correct.size(); ++r) {
-      if (weight_[r] == 0) continue;
-      all[row_.empty() ? r : static_cast<size_t>(row_[r])] = correct[r];
-      stats.correct_rows += correct[r];
-    }
-    stats.correct = Tensor::from<int64_t>(shape, all, device_);
+    for (size_t r = 0; r < correct.size(); ++r) stats.correct_rows += weight[r] == 0 ? 0 : correct[r];
   }
   return stats;
 }

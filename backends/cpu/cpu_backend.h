@@ -55,8 +55,11 @@ class CpuBackend final : public Backend {
   void sparse_transposed_matmul(const SparseRows& s, const Tensor& x, const Tensor& row, double beta,
                                 Tensor& table) override;
 
+  // indices.cc
+  Tensor checked_indices(const Tensor& ids, const IndexRange& range, IndexFault fault) override;
+  void cross_entropy_targets(const CrossEntropyTargets& targets, IndexFault fault) override;
+
   // tables.cc
-  int64_t first_out_of_range(const Tensor& ids, int64_t n, int64_t ignored) override;
   void gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) override;
   void scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table) override;
   void scatter_add_rows(const Tensor& x, const Tensor& ids, const Tensor& scale, Tensor& table) override;
@@ -75,7 +78,7 @@ class CpuBackend final : public Backend {
              std::span<Tensor> v, std::span<Tensor> master) override;
   void sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
            std::span<Tensor> master) override;
-  double squared_norm(std::span<const Tensor> tensors) override;
+  void squared_norm(std::span<const Tensor> tensors, Tensor& y) override;
   void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) override;
   void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) override;
 

@@ -1,4 +1,4 @@
-// Rows of tables: ids checked, rows gathered, rows added to.
+// Rows of tables: gathered, scattered, added to.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -10,16 +10,6 @@
 
 namespace tapehead {
 
-int64_t CpuBackend::first_out_of_range(const Tensor& ids, int64_t n, int64_t ignored) {
-  return visit_index(ids.dtype(), "first_out_of_range", [&]<class I>(std::type_identity<I>) -> int64_t {
-    const I* id = ids.data<I>();
-    for (int64_t r = 0; r < ids.numel(); ++r) {
-      if ((id[r] < 0 || id[r] >= n) && id[r] != ignored) return r;
-    }
-    return -1;
-  });
-}
-
 void CpuBackend::gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) {
   if (y.numel() == 0) return;
   const int64_t features = y.size(1), stride = table.strides()[0], bytes = features * size_of(y.dtype());
@@ -29,7 +19,11 @@ void CpuBackend::gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) 
     const I* id = ids.data<I>();
     parallel_for(ids.numel(), std::max<int64_t>(1, kGrain / features), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
-        std::memcpy(to + r * bytes, from + id[r] * stride * size_of(y.dtype()), static_cast<size_t>(bytes));
+        if (id[r] < 0) {
+          std::memset(to + r * bytes, 0, static_cast<size_t>(bytes));
+        } else {
+          std::memcpy(to + r * bytes, from + id[r] * stride * size_of(y.dtype()), static_cast<size_t>(bytes));
+        }
       }
     });
   });
@@ -45,7 +39,8 @@ void CpuBackend::scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table)
     const I* id = ids.data<I>();
     parallel_for(x.size(0), std::max<int64_t>(1, kGrain / features), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
-        convert_run(x.dtype(), in + r * from_bytes, table.dtype(), out + id[r] * to_bytes, features);
+        if (id[r] >= 0)
+          convert_run(x.dtype(), in + r * from_bytes, table.dtype(), out + id[r] * to_bytes, features);
       }
     });
   });

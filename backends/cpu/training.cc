@@ -9,6 +9,7 @@
 #include "tapehead/backends/cpu/simd_math-inl.h"
 // clang-format on
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -20,6 +21,15 @@
 #ifndef TAPEHEAD_TRAINING_ONCE
 #define TAPEHEAD_TRAINING_ONCE
 namespace tapehead {
+
+// The numbers with what clipping multiplies gradients by. There is nothing to wait for.
+template <class Numbers>
+static Numbers clipped(Numbers numbers) {
+  const Clipping& clipping = numbers.clipping;
+  if (clipping.squared_norm.defined())
+    numbers.gradient_scale *= std::min(1.0, clipping.most / (std::sqrt(clipping.squared_norm.item()) + 1e-6));
+  return numbers;
+}
 
 // What an AdamW step computes once for all elements.
 template <class T>
@@ -241,7 +251,7 @@ void CpuBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<cons
                        std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) {
   if (p.empty()) return;
   visit_step("adamw", p[0].dtype(), !master.empty(), [&]<class T>(T) {
-    const AdamWStep<T> step(numbers);
+    const AdamWStep<T> step(clipped(numbers));
     sweep<T>(p, g, m, v, master, [&](int64_t n, T* pi, const T* gi, T* mi, T* vi) {
       if constexpr (std::is_same_v<T, double>) {
         HWY_DYNAMIC_DISPATCH(adamw_f64)(step, n, pi, gi, mi, vi);
@@ -256,7 +266,7 @@ void CpuBackend::sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Te
                      std::span<Tensor> master) {
   if (p.empty()) return;
   visit_step("sgd", p[0].dtype(), !master.empty(), [&]<class T>(T) {
-    const SgdStep<T> step(numbers);
+    const SgdStep<T> step(clipped(numbers));
     sweep<T>(p, g, b, {}, master, [&](int64_t n, T* pi, const T* gi, T* bi, T*) {
       if constexpr (std::is_same_v<T, double>) {
         HWY_DYNAMIC_DISPATCH(sgd_f64)(step, n, pi, gi, bi);
@@ -267,7 +277,7 @@ void CpuBackend::sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Te
   });
 }
 
-double CpuBackend::squared_norm(std::span<const Tensor> tensors) {
+void CpuBackend::squared_norm(std::span<const Tensor> tensors, Tensor& y) {
   // Sums of pieces of one size, added in order: the same for any number of threads.
   constexpr int64_t kPiece = kGrain;
   double total = 0;
@@ -297,7 +307,7 @@ double CpuBackend::squared_norm(std::span<const Tensor> tensors) {
     });
     for (const double sum : sums) total += sum;
   }
-  return total;
+  *y.mutable_data<double>() = total;
 }
 
 // ---- Random numbers

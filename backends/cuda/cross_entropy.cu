@@ -36,7 +36,8 @@ __device__ void write_gradient(const Row<T, kPlain>& row, const RowSums<wide_t<T
       W z[kOctet];
       row.read_again(o, z);
       row.make_z(o, z);
-      const bool has_target = begin <= row.target && row.target < begin + kOctet;
+      // Class probabilities have the target -1, and the first octet may begin before the row.
+      const bool has_target = row.target >= 0 && begin <= row.target && row.target < begin + kOctet;
 #pragma unroll
       for (int i = 0; i < kOctet; ++i) g[i] = std::exp(z[i] - sums.reference);
       if (!kPlain && filter) {
@@ -79,27 +80,6 @@ __device__ void write_gradient(const Row<T, kPlain>& row, const RowSums<wide_t<T
     below = block_sum(below);
     if (threadIdx.x == 0) pass.filtered_mass[row.r] = below / sums.exp_sum();
   }
-}
-
-/// The sum of `value` over the threads before this one; `total` is that over the block.
-__device__ int block_prefix(int value, int& total) {
-  __shared__ int of_warp[kWarp];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  int through = value;  // the sum over the warp's lanes up to this one
-  for (int distance = 1; distance < kWarp; distance *= 2) {
-    const int other = __shfl_up_sync(kAllLanes, through, static_cast<unsigned>(distance));
-    if (lane >= distance) through += other;
-  }
-  if (lane == kWarp - 1) of_warp[warp] = through;
-  __syncthreads();
-  int before = through - value;
-  total = 0;
-  for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) {
-    if (w < warp) before += of_warp[w];
-    total += of_warp[w];
-  }
-  __syncthreads();
-  return before;
 }
 
 // The entries that the filter leaves, without the part -scale · a_c that all classes have: by class, the target's last.

@@ -1,12 +1,12 @@
 // The kernels of an NVIDIA GPU: one .cu file a family. What each must do is said in backends/backend.h.
 //
 // All work goes through one stream, in the order of the calls, so memory that was given back can be handed out again at once.
-// Nothing waits for the device but what returns a number to the host: copy_to_host, all_finite, first_out_of_range and
-// squared_norm.
+// Nothing waits for the device but copy_to_host, all_finite and synchronize.
 #pragma once
 
 #include "tapehead/backends/backend.h"
 #include "tapehead/backends/cuda/device_memory.h"
+#include "tapehead/backends/cuda/index_faults.h"
 #include "tapehead/backends/cuda/stream.h"
 
 namespace tapehead {
@@ -64,8 +64,11 @@ class CudaBackend final : public Backend {
   void sparse_transposed_matmul(const SparseRows& s, const Tensor& x, const Tensor& row, double beta,
                                 Tensor& table) override;
 
+  // indices.cu
+  Tensor checked_indices(const Tensor& ids, const IndexRange& range, IndexFault fault) override;
+  void cross_entropy_targets(const CrossEntropyTargets& targets, IndexFault fault) override;
+
   // tables.cu
-  int64_t first_out_of_range(const Tensor& ids, int64_t n, int64_t ignored) override;
   void gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) override;
   void scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table) override;
   void scatter_add_rows(const Tensor& x, const Tensor& ids, const Tensor& scale, Tensor& table) override;
@@ -84,7 +87,7 @@ class CudaBackend final : public Backend {
              std::span<Tensor> v, std::span<Tensor> master) override;
   void sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
            std::span<Tensor> master) override;
-  double squared_norm(std::span<const Tensor> tensors) override;
+  void squared_norm(std::span<const Tensor> tensors, Tensor& y) override;
 
   // random.cu
   void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) override;
@@ -98,6 +101,7 @@ class CudaBackend final : public Backend {
 
   Stream stream_;
   DeviceMemory memory_;
+  IndexFaults faults_;
   std::mutex products_;  // the handle of cuBLAS serves one thread at a time
   cublasHandle_t cublas_ = nullptr;
 };

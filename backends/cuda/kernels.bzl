@@ -7,6 +7,8 @@ KERNELS = [
     "cross_entropy",
     "device_memory",
     "elementwise",
+    "index_faults",
+    "indices",
     "matmul",
     "norms",
     "random",

@@ -170,4 +170,25 @@ __device__ T block_max(T x) {
   return block_reduce(x, -std::numeric_limits<T>::infinity(), Larger());
 }
 
+/// The sum of `value` over the block's threads before this one; `total` is that over all. Holds two barriers.
+__device__ inline int block_prefix(int value, int& total) {
+  __shared__ int of_warp[kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  int through = value;  // the sum over the warp's lanes up to this one
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, through, static_cast<unsigned>(distance));
+    if (lane >= distance) through += other;
+  }
+  if (lane == kWarp - 1) of_warp[warp] = through;
+  __syncthreads();
+  int before = through - value;
+  total = 0;
+  for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) {
+    if (w < warp) before += of_warp[w];
+    total += of_warp[w];
+  }
+  __syncthreads();
+  return before;
+}
+
 }  // namespace tapehead

@@ -200,19 +200,25 @@ void norm_backward(const char* name, CudaBackend& backend, const Norm<T>& norm, 
 
 }  // namespace
 
+// Forward writes mean and rstd, fresh tensors; backward reads them, and so their version stays.
+template <class T>
+static Norm<T> norm_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
+                       const Tensor& rstd) {
+  using W = wide_t<T>;
+  return {x.size(0),
+          x.size(1),
+          x.data<T>(),
+          data_or_null<T>(weight),
+          data_or_null<T>(bias),
+          const_cast<W*>(data_or_null<W>(mean)),
+          const_cast<W*>(data_or_null<W>(rstd))};
+}
+
 void CudaBackend::layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
                              Tensor& y, Tensor& mean, Tensor& rstd) {
   if (x.numel() == 0) return;
   visit_floating(x.dtype(), "layer_norm", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const Norm<T> norm = {x.size(0),
-                          x.size(1),
-                          x.data<T>(),
-                          data_or_null<T>(weight),
-                          data_or_null<T>(bias),
-                          mutable_data_or_null<W>(mean),
-                          mutable_data_or_null<W>(rstd)};
-    norm_forward<T, true>("layer_norm", stream_, norm, epsilon, y);
+    norm_forward<T, true>("layer_norm", stream_, norm_of<T>(x, weight, bias, mean, rstd), epsilon, y);
   });
 }
 
@@ -221,30 +227,15 @@ void CudaBackend::layer_norm_backward(const Tensor& x, const Tensor& weight, con
                                       Tensor& gbias) {
   if (x.size(1) == 0) return;
   visit_floating(x.dtype(), "layer_norm_backward", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const Norm<T> norm = {x.size(0),
-                          x.size(1),
-                          x.data<T>(),
-                          data_or_null<T>(weight),
-                          nullptr,
-                          const_cast<W*>(mean.data<W>()),
-                          const_cast<W*>(rstd.data<W>())};
-    norm_backward<T, true>("layer_norm_backward", *this, norm, gy, gx, gweight, gbias);
+    norm_backward<T, true>("layer_norm_backward", *this, norm_of<T>(x, weight, {}, mean, rstd), gy, gx,
+                           gweight, gbias);
   });
 }
 
 void CudaBackend::rms_norm(const Tensor& x, const Tensor& weight, double epsilon, Tensor& y, Tensor& rrms) {
   if (x.numel() == 0) return;
   visit_floating(x.dtype(), "rms_norm", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const Norm<T> norm = {x.size(0),
-                          x.size(1),
-                          x.data<T>(),
-                          data_or_null<T>(weight),
-                          nullptr,
-                          nullptr,
-                          mutable_data_or_null<W>(rrms)};
-    norm_forward<T, false>("rms_norm", stream_, norm, epsilon, y);
+    norm_forward<T, false>("rms_norm", stream_, norm_of<T>(x, weight, {}, {}, rrms), epsilon, y);
   });
 }
 
@@ -252,16 +243,9 @@ void CudaBackend::rms_norm_backward(const Tensor& x, const Tensor& weight, const
                                     const Tensor& gy, Tensor& gx, Tensor& gweight) {
   if (x.size(1) == 0) return;
   visit_floating(x.dtype(), "rms_norm_backward", [&]<class T>(std::type_identity<T>) {
-    using W = wide_t<T>;
-    const Norm<T> norm = {x.size(0),
-                          x.size(1),
-                          x.data<T>(),
-                          data_or_null<T>(weight),
-                          nullptr,
-                          nullptr,
-                          const_cast<W*>(rrms.data<W>())};
     Tensor no_bias;
-    norm_backward<T, false>("rms_norm_backward", *this, norm, gy, gx, gweight, no_bias);
+    norm_backward<T, false>("rms_norm_backward", *this, norm_of<T>(x, weight, {}, {}, rrms), gy, gx, gweight,
+                            no_bias);
   });
 }
 

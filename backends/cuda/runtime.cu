@@ -16,7 +16,7 @@ CudaBackend& cuda_backend() {
 
 Backend& linked_cuda_backend() { return cuda_backend(); }
 
-CudaBackend::CudaBackend() : memory_(stream_) {
+CudaBackend::CudaBackend() : memory_(stream_), faults_(stream_) {
   stream_.check("cublasCreate", cublasCreate(&cublas_));
   stream_.check("cublasSetStream", cublasSetStream(cublas_, stream_.get()));
   // Sums of 16-bit products are kept in f32 throughout.
@@ -41,10 +41,14 @@ void CudaBackend::copy_from_host(void* to, const void* from, int64_t bytes) {
 void CudaBackend::copy_to_host(void* to, const void* from, int64_t bytes) {
   stream_.check("cudaMemcpyAsync",
                 cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_.get()));
-  stream_.synchronize();
+  synchronize();
 }
 
-void CudaBackend::synchronize() { stream_.synchronize(); }
+void CudaBackend::synchronize() {
+  const int64_t checks = faults_.issued();
+  stream_.synchronize();
+  faults_.report(checks);
+}
 
 // Bits are bits, whatever the dtype.
 template <class Bits>

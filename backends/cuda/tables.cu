@@ -1,4 +1,4 @@
-// Rows of tables: ids checked, rows gathered, rows added to.
+// Rows of tables: gathered, scattered, added to.
 #include "tapehead/backends/cuda/convert.h"
 #include "tapehead/backends/cuda/cuda_backend.h"
 #include "tapehead/backends/cuda/scratch.h"
@@ -7,42 +7,15 @@ namespace tapehead {
 
 constexpr int kRowThreads = 128;
 
-// ---- Ids
-
-template <class I>
-static __global__ void first_out_of_range_kernel(const I* ids, int64_t rows, int64_t n, int64_t ignored,
-                                                 unsigned long long* first) {
-  unsigned long long found = ~0ull;
-  for_each_index(rows, [&](int64_t r) {
-    const int64_t id = ids[r];
-    if ((id < 0 || id >= n) && id != ignored) found = min(found, static_cast<unsigned long long>(r));
-  });
-  if (found != ~0ull) atomicMin(first, found);  // the least is the same in any order
-}
-
-int64_t CudaBackend::first_out_of_range(const Tensor& ids, int64_t n, int64_t ignored) {
-  if (ids.numel() == 0) return -1;
-  using Position = unsigned long long;
-  const Scratch first(*this, sizeof(Position));
-  stream_.check("cudaMemsetAsync",
-                cudaMemsetAsync(first.as<Position>(), 0xff, sizeof(Position), stream_.get()));
-  visit_index(ids.dtype(), "first_out_of_range", [&]<class I>(std::type_identity<I>) {
-    stream_.launch("first_out_of_range", grid_for(stream_, ids.numel()), first_out_of_range_kernel<I>,
-                   ids.data<I>(), ids.numel(), n, ignored, first.as<Position>());
-  });
-  Position position = 0;
-  copy_to_host(&position, first.as<Position>(), sizeof position);
-  return position == ~0ull ? -1 : static_cast<int64_t>(position);
-}
-
 // ---- Rows moved: units are whatever divides a row, up to 16 bytes.
 
 template <class Unit, class I>
 static __global__ void gather_rows_kernel(const Unit* table, int64_t stride, const I* ids, int64_t rows,
                                           int64_t units, Unit* y) {
   for_each_row(rows, [&](int64_t r) {
-    const Unit* from = table + ids[r] * stride;
-    for (int64_t u = threadIdx.x; u < units; u += blockDim.x) y[r * units + u] = from[u];
+    const int64_t id = ids[r];
+    const Unit* from = table + id * stride;
+    for (int64_t u = threadIdx.x; u < units; u += blockDim.x) y[r * units + u] = id < 0 ? Unit{} : from[u];
   });
 }
 
@@ -75,6 +48,7 @@ template <class X, class T, class I>
 static __global__ void scatter_rows_kernel(const X* x, const I* ids, int64_t rows, int64_t features,
                                            T* table) {
   for_each_row(rows, [&](int64_t r) {
+    if (ids[r] < 0) return;
     T* to = table + ids[r] * features;
     for (int64_t f = threadIdx.x; f < features; f += blockDim.x) to[f] = convert<T>(x[r * features + f]);
   });

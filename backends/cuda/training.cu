@@ -1,6 +1,4 @@
 // The optimisers' sweeps, over all tensors in one launch, and the norm of gradients.
-#include <cmath>
-
 #include "tapehead/backends/cuda/cuda_backend.h"
 #include "tapehead/backends/cuda/launch.h"
 #include "tapehead/backends/cuda/scratch.h"
@@ -27,20 +25,53 @@ struct Tensors {
   int64_t pieces;
 };
 
+// The numbers of a step, as a kernel's parameter.
+struct Numbers {
+  double learning_rate, weight_decay, gradient_scale;
+  double momentum, beta2, epsilon, step;  // momentum is AdamW's beta1
+  bool nesterov, decoupled;
+  const double* squared_norm;  // null: no clipping
+  double most_norm;
+
+  explicit Numbers(const AdamW& n)
+      : Numbers(n, n.beta1, n.beta2, n.epsilon, static_cast<double>(n.step), false, true) {}
+  explicit Numbers(const Sgd& n) : Numbers(n, n.momentum, 0, 0, 1, n.nesterov, n.decoupled) {}
+
+  __device__ void clip() {
+    if (squared_norm) gradient_scale *= min(1.0, most_norm / (sqrt(*squared_norm) + 1e-6));
+  }
+
+ private:
+  template <class N>
+  Numbers(const N& n, double b1, double b2, double eps, double s, bool look_ahead, bool apart)
+      : learning_rate(n.learning_rate),
+        weight_decay(n.weight_decay),
+        gradient_scale(n.gradient_scale),
+        momentum(b1),
+        beta2(b2),
+        epsilon(eps),
+        step(s),
+        nesterov(look_ahead),
+        decoupled(apart),
+        squared_norm(n.clipping.squared_norm.defined() ? n.clipping.squared_norm.template data<double>()
+                                                       : nullptr),
+        most_norm(n.clipping.most) {}
+};
+
 // What an AdamW step computes once for all elements.
 template <class W>
 struct AdamWStep {
   W keep, scale, b1, c1, b2, c2, rate, root, epsilon;
 
-  explicit AdamWStep(const AdamW& n)
+  __device__ explicit AdamWStep(const Numbers& n)
       : keep(static_cast<W>(1 - n.learning_rate * n.weight_decay)),
         scale(static_cast<W>(n.gradient_scale)),
-        b1(static_cast<W>(n.beta1)),
-        c1(static_cast<W>(1 - n.beta1)),
+        b1(static_cast<W>(n.momentum)),
+        c1(static_cast<W>(1 - n.momentum)),
         b2(static_cast<W>(n.beta2)),
         c2(static_cast<W>(1 - n.beta2)),
-        rate(static_cast<W>(n.learning_rate / (1 - std::pow(n.beta1, static_cast<double>(n.step))))),
-        root(static_cast<W>(1 / std::sqrt(1 - std::pow(n.beta2, static_cast<double>(n.step))))),
+        rate(static_cast<W>(n.learning_rate / (1 - pow(n.momentum, n.step)))),
+        root(static_cast<W>(1 / sqrt(1 - pow(n.beta2, n.step)))),
         epsilon(static_cast<W>(n.epsilon)) {}
 
   __device__ W operator()(W p, W g, const Addresses& t, int64_t i) const {
@@ -58,7 +89,7 @@ struct SgdStep {
   W keep, decay, scale, momentum, rate;
   bool nesterov;
 
-  explicit SgdStep(const Sgd& n)
+  __device__ explicit SgdStep(const Numbers& n)
       : keep(static_cast<W>(n.decoupled ? 1 - n.learning_rate * n.weight_decay : 1)),
         decay(static_cast<W>(n.decoupled ? 0 : n.weight_decay)),
         scale(static_cast<W>(n.gradient_scale)),
@@ -96,10 +127,18 @@ static __device__ void for_each_piece(const Tensors& tensors, F f) {
   });
 }
 
+// By one thread: powers and roots are taken once, and not by every thread of the sweep.
+template <class Step>
+static __global__ void numbers_kernel(Numbers numbers, Step* step) {
+  numbers.clip();
+  *step = Step(numbers);
+}
+
 // p and g of their dtypes; the step is made on the master weights where there are some.
 template <class P, class G, class Step>
-static __global__ void step_kernel(Tensors tensors, Step step) {
+static __global__ void step_kernel(Tensors tensors, const Step* numbers) {
   using W = wide_t<P>;
+  const Step step = *numbers;
   for_each_piece(tensors, [&](const Addresses& t, int64_t begin, int64_t end) {
     P* p = static_cast<P*>(t.p);
     const G* g = static_cast<const G*>(t.g);
@@ -136,7 +175,7 @@ static void* address_of(std::span<Tensor> tensors, size_t i) {
 static int64_t bytes_for(size_t tensors) { return static_cast<int64_t>(tensors * sizeof(Addresses)); }
 
 // One step for all parameters: `first` and `second` are what the optimiser keeps of each, empty lists for nothing.
-template <template <class> class Step, class Numbers>
+template <template <class> class Step>
 static void sweep(CudaBackend& backend, const char* op, const Numbers& numbers, std::span<Tensor> p,
                   std::span<const Tensor> g, std::span<Tensor> first, std::span<Tensor> second,
                   std::span<Tensor> master) {
@@ -159,23 +198,25 @@ static void sweep(CudaBackend& backend, const char* op, const Numbers& numbers, 
   const Grid grid = grid_of_rows(tensors.pieces, kThreads);
   visit_floating(dtype, op, [&]<class P>(std::type_identity<P>) {
     using W = wide_t<P>;
-    const Step<W> step(numbers);
+    const Scratch step(backend, sizeof(Step<W>));
+    auto* once = step.as<Step<W>>();
+    stream.launch(op, Grid{.blocks = dim3(1), .threads = 1}, numbers_kernel<Step<W>>, numbers, once);
     if (g[0].dtype() == dtype) {
-      stream.launch(op, grid, step_kernel<P, P, Step<W>>, tensors, step);
+      stream.launch(op, grid, step_kernel<P, P, Step<W>>, tensors, once);
     } else {
-      stream.launch(op, grid, step_kernel<P, W, Step<W>>, tensors, step);
+      stream.launch(op, grid, step_kernel<P, W, Step<W>>, tensors, once);
     }
   });
 }
 
 void CudaBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
                         std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) {
-  sweep<AdamWStep>(*this, "adamw", numbers, p, g, m, v, master);
+  sweep<AdamWStep>(*this, "adamw", Numbers(numbers), p, g, m, v, master);
 }
 
 void CudaBackend::sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
                       std::span<Tensor> master) {
-  sweep<SgdStep>(*this, "sgd", numbers, p, g, b, {}, master);
+  sweep<SgdStep>(*this, "sgd", Numbers(numbers), p, g, b, {}, master);
 }
 
 // ---- The norm
@@ -200,9 +241,9 @@ static __global__ void total_kernel(const double* sums, int64_t n, double* total
   if (threadIdx.x == 0) *total += sum;
 }
 
-double CudaBackend::squared_norm(std::span<const Tensor> tensors) {
-  const Scratch total(*this, sizeof(double));
-  stream_.check("cudaMemsetAsync", cudaMemsetAsync(total.as<double>(), 0, sizeof(double), stream_.get()));
+void CudaBackend::squared_norm(std::span<const Tensor> tensors, Tensor& y) {
+  auto* total = y.mutable_data<double>();
+  stream_.check("cudaMemsetAsync", cudaMemsetAsync(total, 0, sizeof(double), stream_.get()));
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
     Scratch memory(*this, bytes_for(tensors.size()));
     const Tensors list = upload(*this, memory, tensors.size(), [&](size_t i) -> Addresses {
@@ -221,11 +262,8 @@ double CudaBackend::squared_norm(std::span<const Tensor> tensors) {
                      sums.as<double>());
     });
     stream_.launch("squared_norm (total)", grid_of_rows(1, kThreads), total_kernel, sums.as<double>(),
-                   list.pieces, total.as<double>());
+                   list.pieces, total);
   }
-  double result = 0;
-  copy_to_host(&result, total.as<double>(), sizeof result);
-  return result;
 }
 
 }  // namespace tapehead

@@ -152,13 +152,16 @@ uint64_t BlockRunner::meet_warp(WarpOp op, unsigned mask, uint64_t value, int ar
   const size_t first = index / warpSize * warpSize;
   worker.request = {op, mask, value, argument, width, where};
   worker.state = State::in_warp;
+  std::string problem;
   if (!(mask >> (index - first) & 1))
-    abandon(fmt::format("thread {} is not in its own mask at {}", index, place(where)));
+    problem = fmt::format("thread {} is not in its own mask at {}", index, place(where));
+  if (!problem.empty()) abandon(std::move(problem));
   for (unsigned lane = 0; lane < static_cast<unsigned>(warpSize); ++lane) {
     if (!(mask >> lane & 1)) continue;
     if (first + lane >= workers_.size())
-      abandon(fmt::format("the mask at {} names lane {}, which a block of {} threads has not", place(where),
-                          lane, workers_.size()));
+      problem = fmt::format("the mask at {} names lane {}, which a block of {} threads has not", place(where),
+                            lane, workers_.size());
+    if (!problem.empty()) abandon(std::move(problem));
     const Worker& other = workers_[first + lane];
     if (other.state != State::in_warp || other.request.op != op || other.request.mask != mask ||
         !same_place(other.request.where, where)) {
@@ -201,7 +204,7 @@ uint64_t BlockRunner::result_of(const Request& r, unsigned lane, size_t first) c
 
 void BlockRunner::trap(const char* reason) { abandon(reason); }
 
-// Ends the block: the fibre that runs is never entered again.
+// Ends the block: the fibre that runs is never entered again, so nothing that it still holds is freed.
 void BlockRunner::abandon(std::string problem) {
   problem_ = std::move(problem);
   OwnFibre* own = current_;

@@ -47,6 +47,11 @@ int64_t launches() {
   return device().launches;
 }
 
+int64_t waits() {
+  const Lock lock;
+  return device().waits;
+}
+
 // AddressSanitizer watches the bounds of what malloc gives; without it, one range of addresses is opened and closed at once.
 void* Memory::allocate(size_t bytes, size_t limit) {
   if (bytes == 0 || bytes > limit || in_use_ > limit - bytes) return nullptr;

@@ -44,8 +44,14 @@ struct Device {
   cudaError_t sticky = cudaSuccess;          // a kernel's failure
   cudaError_t last = cudaSuccess;            // for cudaGetLastError
   std::string problem;
-  int64_t launches = 0;
+  int64_t launches = 0, waits = 0;
+  bool busy = false;  // as a real device may still be: nobody has waited since something was asked of it
 
+  /// The host waits.
+  void wait() {
+    waits += busy;
+    busy = false;
+  }
   /// Remembers a call's status, as cudaGetLastError tells it, and returns it; a sticky error takes its place.
   cudaError_t finish(cudaError_t status);
 };

@@ -27,5 +27,7 @@ std::string last_problem();
 size_t memory_in_use();
 /// Launches so far.
 int64_t launches();
+/// How often the host has waited for work that it had asked for.
+int64_t waits();
 
 }  // namespace cuda_emulator

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -99,6 +100,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
   const Lock lock;
+  device().wait();
   return device().finish(cudaSuccess);
 }
 
@@ -111,7 +113,14 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 
 cudaError_t cudaFree(void* memory) {
   const Lock lock;
+  device().wait();  // as the real one does
   return device().finish(device().memory.free(memory) ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  const Lock lock;
+  *memory = std::malloc(bytes);
+  return device().finish(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
@@ -129,6 +138,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
       device().memory.contains(from, bytes) != from_device)
     return device().finish(cudaErrorInvalidValue);
   std::memcpy(to, from, bytes);
+  device().busy = true;
+  if (!to_device) device().wait();  // host memory is pageable
   return device().finish(cudaSuccess);
 }
 
@@ -137,6 +148,7 @@ cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t) 
   if (device().sticky != cudaSuccess) return device().sticky;
   if (!device().memory.contains(memory, bytes)) return device().finish(cudaErrorInvalidValue);
   std::memset(memory, byte, bytes);
+  device().busy = true;
   return device().finish(cudaSuccess);
 }
 
@@ -188,6 +200,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*
       std::max(kSharedBytes, allowed == d.shared_limits.end() ? 0 : static_cast<size_t>(allowed->second));
   if (config.dynamicSmemBytes > limit) return d.finish(cudaErrorInvalidValue);
   ++d.launches;
+  d.busy = true;
   if (auto problem = run_grid(config, call, body)) {
     d.problem = *problem;
     fmt::print(stderr, "cuda emulator: {}\n", *problem);

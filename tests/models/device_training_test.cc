@@ -54,7 +54,7 @@ class DeviceTrainingTest : public TrainingFixture {
     StepNumbers numbers{.dropout = {.seed = 3}};
     std::vector<double> list;
     for (int64_t step = 0; step < kSteps; ++step) {
-      list.push_back(add_batch_gradient(*model, batches.next(), c, numbers).loss);
+      list.push_back(add_batch_gradient(*model, batches.next(), c, numbers).loss.item());
       optimizer->step(c.peak_lr, clip_scale(gradient_norm(optimizer->parameters()), 1));
       optimizer->zero_grad();
     }

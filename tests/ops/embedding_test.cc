@@ -132,15 +132,14 @@ TEST(Embedding, Errors) {
   const auto ids = [](std::vector<int64_t> values) {
     return Tensor::from<int64_t>({static_cast<int64_t>(values.size())}, values);
   };
-  expect_error<ValueError>(
-      [&] {
-        embedding(weight, ids({0, 4, 5, -1}));
-      },
-      "index 5 at position 2 is out of range for a table of 5");
-  expect_error<ValueError>([&] { embedding(weight, ids({0, -1})); }, "index -1 at position 1");
-  expect_error<ValueError>([&] { embedding(weight, ids({std::numeric_limits<int64_t>::min()})); },
-                           "index -9223372036854775808");
-  expect_error<ValueError>([&] { embedding(weight, ids({7}).to(DType::i32)); }, "index 7 at position 0");
+  // At the latest when the host waits for the device.
+  const auto refuse = [&](const Tensor& wrong, const std::string& part) {
+    expect_error<ValueError>([&] { embedding(weight, wrong).to_vector<float>(); }, part);
+  };
+  refuse(ids({0, 4, 5, -1}), "index 5 at position 2 is out of range for a table of 5");
+  refuse(ids({0, -1}), "index -1 at position 1");
+  refuse(ids({std::numeric_limits<int64_t>::min()}), "index -9223372036854775808");
+  refuse(ids({7}).to(DType::i32), "index 7 at position 0");
   expect_error<ValueError>([&] { embedding(Tensor({0, 3}), ids({0})); }, "table of 0 rows");
   expect_error<ValueError>([&] { embedding(Tensor({5}), ids({0})); }, "(5,)");
   expect_error<TypeError>([&] { embedding(weight, Tensor::zeros({2})); }, "f32");

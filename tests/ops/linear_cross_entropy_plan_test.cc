@@ -39,6 +39,7 @@ void expect_exact(const Case& c, int& compared) {
                                   : random_indices({p.N}, static_cast<uint64_t>(p.C), 4);
   LinearCrossEntropyArgs args = c.args;
   if (p.bias) args.bias = random_tensor({p.C}, 5, 1, p.dtype);
+  args.counted_rows = p.N - p.ignored_rows;
   if (p.ignored_rows > 0) {
     if (p.probabilities) {
       args.token_weight = Tensor::full({p.N}, 1);

@@ -239,6 +239,7 @@ TEST(LinearCrossEntropyProperty, MaskedRowsEqualRemovedRowsBitForBit) {
           if (target[static_cast<size_t>(r)] >= 0) kept.push_back(r);
         }
         Call removed = rows_of(call, kept);
+        call.args.counted_rows = std::ssize(kept);
         const Result masked = run(call.problem, call.args), rest = run(removed.problem, removed.args);
         Result expected = {.loss = rest.loss, .input = {}, .weight = rest.weight, .bias = rest.bias};
         const size_t F = static_cast<size_t>(call.problem.input.size(1));

@@ -258,7 +258,9 @@ TEST(LinearCrossEntropy, FrozenTensorsCostNothing) {
   };
   const int64_t nothing = bytes(false, false);
   const int64_t targets = 8 * 8;  // a chunk's gradients at its targets
-  EXPECT_EQ(bytes(true, false) - nothing, 64 * 32 * 4 + targets);
+  // Where nobody counts rows, they are picked one by one, also to receive their gradient.
+  const int64_t picked = test_device().kind == Device::cpu ? 0 : 8 * 32 * 4;
+  EXPECT_EQ(bytes(true, false) - nothing, 64 * 32 * 4 + targets + picked);
   EXPECT_EQ(bytes(false, true) - nothing, 500 * 32 * 4 + targets);
   EXPECT_LT(nothing, 64 * 500 * 4);  // under the whole logits
 }
@@ -270,7 +272,7 @@ TEST(LinearCrossEntropy, NoGradComputesTheLossAlone) {
   const int64_t before = memory_stats(test_device()).live_bytes;
   const Tensor loss = p.loss(chunked(2));
   EXPECT_FALSE(loss.requires_grad());
-  EXPECT_LE(memory_stats(test_device()).peak_bytes - before, 2 * 50 * 8 + 8 * 8 * 4);
+  EXPECT_LE(memory_stats(test_device()).peak_bytes - before, 2 * 50 * 8 + 8 * 8 * 8);  // a few numbers a row
 }
 
 TEST(LinearCrossEntropy, UpstreamThatNeverArrivesAllocatesNothing) {
@@ -321,7 +323,7 @@ TEST(LinearCrossEntropy, Errors) {
   const Problem p(3, 2, 4);
   const auto call = [&](const Tensor& x, const Tensor& w, const Tensor& t,
                         const LinearCrossEntropyArgs& args) {
-    return [=] { linear_cross_entropy(x, w, t, args); };
+    return [=] { linear_cross_entropy(x, w, t, args).item(); };  // or when it is read
   };
   for (LinearCrossEntropyArgs args : {LinearCrossEntropyArgs(), chunked(2)}) {
     expect_error<ValueError>(

@@ -17,19 +17,16 @@ import platform
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from torch import nn
-from torch.nn import LinearCrossEntropyOptions
+
+from pytorch_ways import DTYPES, Head, Training
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS, PAGE = ROOT / "docs/performance.json", ROOT / "docs/performance.md"
 SHAPES = ("4096,768,50257", "2048,256,8192", "1024,2048,32000", "512,768,50257", "8192,128,50257", "2048,2304,256000")
 MODELS = ("gpt2-124m", "quickstart")
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
 def run_ours(o, bench, *options):
@@ -43,35 +40,14 @@ def medians(measured):
     return {name: statistics.median(values) for name, values in measured.items()}
 
 
+def warmed_up(pytorch):
+    """Its ways have run once, and are compiled."""
+    for way in pytorch.ways:
+        pytorch.seconds(way)
+    return pytorch
+
+
 # ---- The head
-
-
-def eager(x, w, t):
-    return F.cross_entropy(F.linear(x, w), t)
-
-
-def chunked(x, w, t):
-    return F.linear_cross_entropy(x, w, t, options=LinearCrossEntropyOptions())
-
-
-class Head:
-    """The ways in which PyTorch computes one head, each ready to be timed."""
-
-    def __init__(self, shape, dtype):
-        N, features, C = map(int, shape.split(","))
-        self.x = torch.randn(N, features).to(dtype).requires_grad_()
-        self.w = (torch.randn(C, features) * 0.02).to(dtype).requires_grad_()
-        self.t = torch.randint(C, (N,))
-        torch._dynamo.reset()
-        self.ways = {"eager": eager, "compiled": torch.compile(eager), "chunked": chunked}
-        for way in self.ways:
-            self.seconds(way)  # warms up, and compiles
-
-    def seconds(self, way):
-        self.x.grad = self.w.grad = None
-        start = time.perf_counter()
-        self.ways[way](self.x, self.w, self.t).backward()
-        return time.perf_counter() - start
 
 
 # Ours in other ways than the default one.
@@ -79,7 +55,7 @@ VARIANTS = {"auto": ("--chunking-method", "auto"), "filtered": ("--gradient-filt
 
 
 def compare_heads(o, shape, dtype):
-    pytorch = Head(shape, DTYPES[dtype])
+    pytorch = warmed_up(Head(shape, DTYPES[dtype]))
     measured = {name: [] for name in ("ours", "share", "auto_share", *VARIANTS, *pytorch.ways)}
     for _ in range(o.repeats):
         ours = run_ours(o, "head", "--shape", shape, "--dtype", dtype)
@@ -98,91 +74,10 @@ def compare_heads(o, shape, dtype):
 # ---- A training step
 
 
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention_in, self.attention_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp_in, self.mlp_out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        B, T, width = x.shape
-        q, k, v = (part.view(B, T, self.heads, -1).transpose(1, 2) for part in self.attention_in(self.ln_1(x)).chunk(3, dim=-1))
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attention_out(attended.transpose(1, 2).reshape(B, T, width))
-        return x + self.mlp_out(F.gelu(self.mlp_in(self.ln_2(x)), approximate="tanh"))
-
-
-class GPT2(nn.Module):
-    """The model of models/gpt.h, in the sizes that `bench train --json` names; its forward is the loss on the whole logits."""
-
-    def __init__(self, sizes):
-        super().__init__()
-        width = sizes["n_embd"]
-        self.tokens, self.positions = nn.Embedding(sizes["vocab_size"], width), nn.Embedding(sizes["context"], width)
-        self.blocks = nn.ModuleList(Block(width, sizes["n_head"]) for _ in range(sizes["n_layer"]))
-        self.ln_f = nn.LayerNorm(width)
-        for p in self.parameters():
-            if p.dim() > 1:
-                nn.init.normal_(p, std=0.02)
-
-    def forward(self, ids, targets):
-        x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        logits = F.linear(self.ln_f(x), self.tokens.weight)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-class Training:
-    """The ways in which PyTorch makes a training step, each ready to be timed. They share the model and the optimiser."""
-
-    def __init__(self, sizes):
-        self.model = GPT2(sizes)
-        assert sum(p.numel() for p in self.model.parameters()) == sizes["parameters"]
-        shape = sizes["batch_size"], sizes["context"]
-        self.ids, self.targets = torch.randint(sizes["vocab_size"], shape), torch.randint(sizes["vocab_size"], shape)
-        torch._dynamo.reset()
-        self.ways = {"eager": self.model, "compiled": torch.compile(self.model)}
-        self.optimizer = self.fastest_optimizer()
-        for way in self.ways:
-            self.seconds(way)  # warms up, and compiles
-
-    def fastest_optimizer(self):
-        """AdamW by PyTorch's fused kernel or by operations on lists, whichever is faster here."""
-        parameters = list(self.model.parameters())
-        groups = [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.1},
-                  {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0}]
-        self.model(self.ids, self.targets).backward()
-        timed = {}
-        for kind in ("fused", "foreach"):
-            optimizer = torch.optim.AdamW([dict(group) for group in groups], lr=1e-4, betas=(0.9, 0.95), **{kind: True})
-            optimizer.step()  # makes its moments
-            start = time.perf_counter()
-            optimizer.step()
-            timed[time.perf_counter() - start] = optimizer
-        return timed[min(timed)]
-
-    def step(self, way):
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.ways[way](self.ids, self.targets)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        return loss.item()  # ours reports it, too
-
-    def seconds(self, way):
-        self.step(way)  # what ran in between has taken the caches
-        start = time.perf_counter()
-        self.step(way)
-        return time.perf_counter() - start
-
-
 def compare_training(o, model):
     preset, *sizes = model.split()
     ours = run_ours(o, "train", "--preset", preset, *sizes)  # the first tells the sizes
-    pytorch = Training(ours)
+    pytorch = warmed_up(Training(ours))
     measured = {name: [] for name in ("ours", "tokens_per_second", "share", *pytorch.ways)}
     for _ in range(o.repeats):
         ours = run_ours(o, "train", "--preset", preset, *sizes)

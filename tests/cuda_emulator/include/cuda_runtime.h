@@ -98,6 +98,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
+cudaError_t cudaMallocHost(void** memory, size_t bytes);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
@@ -212,6 +213,7 @@ inline int __all_sync(unsigned mask, int predicate,
   return __ballot_sync(mask, predicate, where) == mask;
 }
 inline void __threadfence() {}
+inline void __threadfence_system() {}
 [[noreturn]] inline void __trap() { cuda_emulator::trap("__trap"); }
 
 // Threads of the grid run one at a time, so these need no more.
