@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tapehead/core/error.h"
+#include "tapehead/models/tokenizer_match.h"
 
 namespace tapehead {
 
@@ -29,6 +30,8 @@ TokenStream::TokenStream(std::vector<TokenFile> shards, std::optional<DocumentTa
         "[dataset] shard {} has {} tokens of a vocabulary of {}, unlike the first with {} of {}: "
         "they do not belong together",
         i, shards_[i].size(), shards_[i].vocab_size(), shards_[0].size(), vocab_size());
+    check_same_tokenizer({"the first shard", tokenizer_hash()},
+                         {fmt::format("shard {}", i), shards_[i].tokenizer_hash()}, "encode them again");
     size_ += shards_[i].size();
   }
   check<ValueError>(!documents_ || documents_->tokens() == size_,
@@ -70,6 +73,8 @@ Dataset::Dataset(std::vector<TokenStream> streams, std::vector<double> weights)
         "[dataset] one source has tokens of a vocabulary of {}, another of {}: encode both with "
         "the same tokenizer",
         vocab_size(), stream.vocab_size());
+    check_same_tokenizer({"one source", tokenizer_hash()}, {"another", stream.tokenizer_hash()},
+                         "encode both with the same tokenizer");
   }
 }
 

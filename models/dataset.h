@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tapehead/models/document_table.h"
@@ -17,11 +18,13 @@ class TokenStream {
   /// One document, all of it.
   explicit TokenStream(TokenFile tokens);
   /// Files that follow each other, all but the last of one size; without `documents` they hold a single one.
-  /// ValueError unless there is a file, sizes and vocabularies agree, and the documents have as many tokens.
+  /// ValueError unless there is a file, sizes, vocabularies and tokenizers agree, and the documents have as many tokens.
   TokenStream(std::vector<TokenFile> shards, std::optional<DocumentTable> documents);
 
   int64_t size() const { return size_; }
   int64_t vocab_size() const { return shards_.front().vocab_size(); }
+  /// Of the tokenizer that made the tokens; empty where that was not kept.
+  const std::string& tokenizer_hash() const { return shards_.front().tokenizer_hash(); }
   /// Null where all is one document.
   const DocumentTable* documents() const { return documents_ ? &*documents_ : nullptr; }
 
@@ -42,7 +45,7 @@ class Dataset {
   Dataset(TokenFile tokens);  // NOLINT: a file of tokens is the simplest dataset
   /// `weights`, one for each stream: of the windows of an epoch, stream k has the share weights[k] / sum. Empty: every
   /// window of every stream comes once. ValueError unless there is a stream, their vocabularies are of one
-  /// size, and the weights are positive numbers, one a stream.
+  /// size and one tokenizer, and the weights are positive numbers, one a stream.
   explicit Dataset(std::vector<TokenStream> streams, std::vector<double> weights = {});
 
   std::span<const TokenStream> streams() const { return streams_; }
@@ -50,6 +53,7 @@ class Dataset {
   /// Tokens of all streams.
   int64_t size() const;
   int64_t vocab_size() const { return streams_.front().vocab_size(); }
+  const std::string& tokenizer_hash() const { return streams_.front().tokenizer_hash(); }
 
  private:
   std::vector<TokenStream> streams_;

@@ -7,9 +7,11 @@
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
+#include "tapehead/core/folder_lock.h"
 #include "tapehead/models/content_hash.h"
 #include "tapehead/models/document_encoder.h"
 #include "tapehead/models/stream_writer.h"
+#include "tapehead/models/tokenizer_match.h"
 
 namespace tapehead {
 namespace {
@@ -129,11 +131,16 @@ std::vector<StreamFiles> parse_streams(const json& list) {
   return streams;
 }
 
-Manifest read_manifest(const std::string& folder) {
+std::string read_manifest_file(const std::string& folder) {
   const std::string path = manifest_path(folder);
   check<ValueError>(fs::exists(path), "[data] {} holds no tokens: it has no manifest.json", folder);
+  return read_file(path);
+}
+
+Manifest parse_manifest(const std::string& folder, const std::string& text) {
+  const std::string path = manifest_path(folder);
   try {
-    const json file = json::parse(read_file(path));
+    const json file = json::parse(text);
     check<ValueError>(file.at("version") == kVersion,
                       "[data] {} has version {}, and this program reads version {}", path,
                       file.at("version").dump(), kVersion);
@@ -144,6 +151,10 @@ Manifest read_manifest(const std::string& folder) {
   } catch (const json::exception& error) {
     fail<ValueError>("[data] {} is damaged: {}", path, error.what());
   }
+}
+
+Manifest read_manifest(const std::string& folder) {
+  return parse_manifest(folder, read_manifest_file(folder));
 }
 
 std::string hash_of(const json& made_from) {
@@ -229,7 +240,7 @@ Manifest make_tokens(const std::string& folder, const DatasetRecipe& recipe,
   DocumentCounts counts;
   for (size_t k = 0; k < sources.size(); ++k) {
     const auto writer = [&](const char* part) {
-      return StreamWriter(folder, fmt::format("{}-{}", part, k), tokenizer.vocab_size(), recipe.shard_bytes,
+      return StreamWriter(folder, fmt::format("{}-{}", part, k), tokenizer, recipe.shard_bytes,
                           !sources[k].one_text());
     };
     StreamWriter training = writer("training"), held_out = writer("held_out");
@@ -269,8 +280,10 @@ std::string why_not(const std::string& folder, const json& made_from) {
 }  // namespace
 
 DatasetFolder open_dataset(const std::string& folder, std::vector<double> weights) {
-  const Manifest manifest = read_manifest(folder);
+  const std::string file = read_manifest_file(folder);
+  const Manifest manifest = parse_manifest(folder, file);
   Tokenizer tokenizer = Tokenizer::load(tokenizer_path(folder));
+  const std::string hash = tokenizer.hash();
   const auto open = [&](const std::vector<StreamFiles>& list) {
     std::vector<TokenStream> streams;
     for (const StreamFiles& files : list) {
@@ -278,12 +291,18 @@ DatasetFolder open_dataset(const std::string& folder, std::vector<double> weight
       check<ValueError>(streams.back().vocab_size() == tokenizer.vocab_size(),
                         "[data] {} holds tokens of a vocabulary of {}, but its tokenizer has {}", folder,
                         streams.back().vocab_size(), tokenizer.vocab_size());
+      check_same_tokenizer({"tokens in " + folder, streams.back().tokenizer_hash()},
+                           {tokenizer_path(folder), hash},
+                           "put the tokenizer back, or remove the folder and make the tokens again");
     }
     return streams;
   };
   Dataset training(open(manifest.training), std::move(weights));
   std::optional<Dataset> held_out;
   if (!manifest.held_out.empty()) held_out.emplace(open(manifest.held_out));
+  // It is removed before anything else, so what was opened while it stood belongs together.
+  check<ValueError>(fs::exists(manifest_path(folder)) && read_file(manifest_path(folder)) == file,
+                    "[data] the tokens in {} were made again while they were read; try again", folder);
   return {.hash = manifest.hash,
           .reused = true,
           .tokenizer = std::move(tokenizer),
@@ -295,27 +314,38 @@ DatasetFolder prepare_dataset(const std::string& folder, const DatasetRecipe& re
                               std::vector<double> weights, const DatasetProgress& progress) {
   const std::vector<SourceFiles> sources = find_sources(recipe.sources);
   const json made_from = describe(recipe, sources, progress);
-  const std::string reason = why_not(folder, made_from);
-  if (!reason.empty()) {
-    const bool again = fs::exists(folder) && remove_tokens(folder);
-    if (again) note(progress, fmt::format("data: tokens are made again: {}", reason));
-    Manifest made;
-    try {
-      made = make_tokens(folder, recipe, sources, progress);
-    } catch (...) {
-      if (fs::exists(folder)) remove_tokens(folder);
-      throw;
-    }
-    const json manifest = {{"version", kVersion},
-                           {"hash", hash_of(made_from)},
-                           {"made_from", made_from},
-                           {"training", to_json(made.training)},
-                           {"held_out", to_json(made.held_out)}};
-    write_file_atomically(manifest_path(folder), manifest.dump(2) + "\n");
+  const std::string hash = hash_of(made_from);
+  const auto open = [&](bool reused) {
+    DatasetFolder opened = open_dataset(folder, std::move(weights));
+    check<ValueError>(opened.hash == hash,
+                      "[data] another process made other tokens in {} meanwhile; give each its own folder",
+                      folder);
+    opened.reused = reused;
+    return opened;
+  };
+  // What is there already takes no lock, so that a folder that others own will do.
+  if (why_not(folder, made_from).empty()) return open(true);
+  const FolderLock lock(folder, [&](const std::string& process) {
+    note(progress,
+         fmt::format("data: process {} is at work in {}: waiting until it is done", process, folder));
+  });
+  const std::string reason = why_not(folder, made_from);  // by now
+  if (reason.empty()) return open(true);
+  if (remove_tokens(folder)) note(progress, fmt::format("data: tokens are made again: {}", reason));
+  Manifest made;
+  try {
+    made = make_tokens(folder, recipe, sources, progress);
+  } catch (...) {
+    remove_tokens(folder);
+    throw;
   }
-  DatasetFolder opened = open_dataset(folder, std::move(weights));
-  opened.reused = reason.empty();
-  return opened;
+  const json manifest = {{"version", kVersion},
+                         {"hash", hash},
+                         {"made_from", made_from},
+                         {"training", to_json(made.training)},
+                         {"held_out", to_json(made.held_out)}};
+  write_file_atomically(manifest_path(folder), manifest.dump(2) + "\n");
+  return open(false);
 }
 
 void check_sources(const std::string& folder, const std::vector<std::string>& sources) {

@@ -17,16 +17,20 @@ class LanguageModel;
 
 class KeyValueCache {
  public:
-  /// Room for n_positions positions of `rows` sequences, in the model's dtype and on its device: 2 · n_layer · rows ·
-  /// kv_heads · n_positions · head_width numbers. Throws ValueError unless rows >= 1.
+  /// For up to n_positions positions of `rows` sequences, in the model's dtype and on its device. Memory grows with what it
+  /// holds, twofold each time: 2 · n_layer · rows · kv_heads · reserved() · head_width numbers, counted in the scope
+  /// "key_value_cache"; while it grows, one layer's of before besides. Throws ValueError unless rows >= 1.
   explicit KeyValueCache(const LanguageModel& model, int64_t rows = 1);
 
   int64_t rows() const { return rows_; }
   /// How many positions it holds: those of all calls so far.
   int64_t length() const { return length_; }
+  /// How many it can come to hold: the model's n_positions.
   int64_t capacity() const { return capacity_; }
-  /// Forgets all but the first `length` positions: the next call goes on from there. Throws ValueError unless 0 <= length <=
-  /// length().
+  /// How many there is memory for now.
+  int64_t reserved() const;
+  /// Forgets all but the first `length` positions, and keeps their memory: the next call goes on from there. Throws ValueError
+  /// unless 0 <= length <= length().
   void truncate(int64_t length);
 
   // ---- For models.
@@ -41,8 +45,10 @@ class KeyValueCache {
   void advance(int64_t T) { length_ += T; }
 
  private:
+  void grow(Tensor& kept, int64_t positions) const;
+
   int64_t rows_, capacity_, length_ = 0;
-  std::vector<std::pair<Tensor, Tensor>> layers_;  // (rows, G, capacity, D)
+  std::vector<std::pair<Tensor, Tensor>> layers_;  // (rows, G, reserved, D)
 };
 
 }  // namespace tapehead

@@ -18,12 +18,13 @@ TokenStream open_stream(const std::string& folder, const StreamFiles& files) {
   return stream;
 }
 
-StreamWriter::StreamWriter(std::string folder, std::string name, int64_t vocab_size, int64_t shard_bytes,
-                           bool documents)
+StreamWriter::StreamWriter(std::string folder, std::string name, const Tokenizer& tokenizer,
+                           int64_t shard_bytes, bool documents)
     : folder_(std::move(folder)),
       name_(std::move(name)),
-      vocab_size_(vocab_size),
-      shard_tokens_(std::max<int64_t>(shard_bytes / TokenFile::token_bytes(vocab_size), 1)) {
+      tokenizer_hash_(tokenizer.hash()),
+      vocab_size_(tokenizer.vocab_size()),
+      shard_tokens_(std::max<int64_t>(shard_bytes / TokenFile::token_bytes(vocab_size_), 1)) {
   if (!documents) return;
   files_.documents = name_ + ".documents";
   documents_.emplace(folder_ + "/" + files_.documents);
@@ -37,7 +38,7 @@ TokenFileWriter& StreamWriter::shard() {
   }
   if (!shard_) {
     files_.shards.push_back(fmt::format("{}-{:05}.tokens", name_, files_.shards.size()));
-    shard_.emplace(folder_ + "/" + files_.shards.back(), vocab_size_);
+    shard_.emplace(folder_ + "/" + files_.shards.back(), vocab_size_, tokenizer_hash_);
   }
   return *shard_;
 }

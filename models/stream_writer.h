@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tapehead/models/dataset.h"
+#include "tapehead/models/tokenizer.h"
 
 namespace tapehead {
 
@@ -28,7 +29,8 @@ class StreamWriter {
  public:
   /// shard_bytes   the largest shard, its tokens alone; at least one token
   /// documents     whether there are documents, or all is one
-  StreamWriter(std::string folder, std::string name, int64_t vocab_size, int64_t shard_bytes, bool documents);
+  StreamWriter(std::string folder, std::string name, const Tokenizer& tokenizer, int64_t shard_bytes,
+               bool documents);
 
   /// Tokens of the present document. ValueError if one is outside the vocabulary; SystemError if the machine
   /// refuses, here and below.
@@ -42,7 +44,7 @@ class StreamWriter {
  private:
   TokenFileWriter& shard();
 
-  std::string folder_, name_;
+  std::string folder_, name_, tokenizer_hash_;
   int64_t vocab_size_, shard_tokens_;
   StreamFiles files_;
   std::optional<TokenFileWriter> shard_;

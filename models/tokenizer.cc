@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "tapehead/core/checksum.h"
 #include "tapehead/core/error.h"
 #include "tapehead/models/byte_characters.h"
 #include "tapehead/models/normalizer.h"
@@ -86,6 +87,19 @@ Tokenizer Tokenizer::train(std::string_view text, int64_t vocab_size,
   return Tokenizer(std::move(vocabulary));
 }
 
+std::string Tokenizer::hash() const {
+  const Vocabulary& v = vocabulary_;
+  std::string all = fmt::format("{} {} {} {} {}\n", static_cast<int>(v.rule), v.nfc, v.ignore_merges,
+                                v.end_of_text, v.tokens.size());
+  for (const std::string& token : v.tokens) all += fmt::format("{} ", token.size()) + token;
+  for (const auto& [left, right] : v.merges) all += fmt::format("{} {} ", left, right);
+  for (const AddedToken& token : v.added) {
+    all += fmt::format("{} {} {} {} ", token.id, token.special, token.normalized, token.content.size()) +
+           token.content;
+  }
+  return checksum(all);
+}
+
 std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialTokens special) const {
   std::vector<int32_t> ids;
   Encoder(*this, special).encode(text, &ids);
@@ -102,10 +116,12 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
-Tokenizer::Encoder::Encoder(const Tokenizer& tokenizer, SpecialTokens special)
+Tokenizer::Encoder::Encoder(const Tokenizer& tokenizer, SpecialTokens special,
+                            std::function<void(int64_t)> on_read)
     : tokenizer_(tokenizer),
       finders_(tokenizer.finders_[static_cast<size_t>(special)]),
-      merger_(tokenizer.ranks_) {}
+      merger_(tokenizer.ranks_),
+      on_read_(std::move(on_read)) {}
 
 void Tokenizer::Encoder::encode(std::string_view text, std::vector<int32_t>* ids) {
   cut_at_tokens(text, finders_.raw, ids, [&](std::string_view part) { encode_unnormalized(part, ids); });
@@ -124,7 +140,10 @@ void Tokenizer::Encoder::encode_normalized(std::string_view text, std::vector<in
 }
 
 void Tokenizer::Encoder::encode_plain(std::string_view text, std::vector<int32_t>* ids) {
+  constexpr int64_t kTold = 1 << 16;
   for_each_piece(text, tokenizer_.vocabulary_.rule, [&](std::string_view piece) {
+    read_ += std::ssize(piece);
+    if (on_read_ && read_ - told_ >= kTold) on_read_(told_ = read_);
     if (const auto known = cache_.find(piece)) {
       ids->insert(ids->end(), known->begin(), known->end());
       return;

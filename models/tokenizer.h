@@ -67,6 +67,10 @@ class Tokenizer {
   int64_t vocab_size() const { return std::ssize(vocabulary_.tokens); }
   int32_t end_of_text() const { return vocabulary_.end_of_text; }
 
+  /// A checksum (core/checksum.h) of all that decides which tokens a text has, and which one ends it. What save() writes
+  /// has the same when it is loaded.
+  std::string hash() const;
+
   /// What the model saw before each text, Llama 3's <|begin_of_text|> say; nothing where it saw none.
   std::optional<int32_t> beginning_of_text() const { return vocabulary_.beginning_of_text; }
 
@@ -90,7 +94,9 @@ class Tokenizer {
 /// twice as fast. The tokenizer must outlive it. Not thread-safe: each thread takes its own.
 class Tokenizer::Encoder {
  public:
-  explicit Encoder(const Tokenizer& tokenizer, SpecialTokens special = SpecialTokens::as_text);
+  ///   on_read   if given, is told every 64 KiB or so how many bytes of all texts were encoded
+  explicit Encoder(const Tokenizer& tokenizer, SpecialTokens special = SpecialTokens::as_text,
+                   std::function<void(int64_t bytes)> on_read = {});
 
   /// Appends the tokens of `text` to `ids`.
   void encode(std::string_view text, std::vector<int32_t>* ids);
@@ -105,6 +111,8 @@ class Tokenizer::Encoder {
   const Finders& finders_;
   PieceMerger merger_;
   PieceCache cache_;
+  std::function<void(int64_t bytes)> on_read_;
+  int64_t read_ = 0, told_ = 0;
 };
 
 }  // namespace tapehead

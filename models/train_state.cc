@@ -145,6 +145,7 @@ static void visit(auto visitor, TrainState& state) {
   });
   visitor.later("filter_seed", state.numbers.filter.seed);
   visitor.later("filter_next", state.numbers.filter.next);
+  visitor.later("tokenizer_hash", state.tokenizer_hash);
   visit(visitor, state.config);
 }
 

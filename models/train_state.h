@@ -26,6 +26,8 @@ struct TrainState {
   int64_t optimizer_steps = 0;  ///< fewer than progress.step where steps were skipped
   DataPosition position = {};
   int64_t training_tokens = 0;  ///< size of the training file: another one is not the same run
+  /// Of the tokenizer that made the tokens (Tokenizer::hash); empty where that is not known.
+  std::string tokenizer_hash = {};
   StepNumbers numbers = {};
 };
 

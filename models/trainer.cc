@@ -7,6 +7,7 @@
 #include "tapehead/models/checkpoint.h"
 #include "tapehead/models/checkpoint_files.h"
 #include "tapehead/models/freeze.h"
+#include "tapehead/models/tokenizer_match.h"
 
 namespace tapehead {
 
@@ -25,7 +26,11 @@ uint64_t derive_seed(uint64_t seed, Purpose purpose) {
 TrainConfig checked(TrainConfig config, const Dataset& training, const std::optional<Dataset>& held_out) {
   config.validate();
   check_vocabulary(training, config.model);
-  if (held_out) check_vocabulary(*held_out, config.model);
+  if (held_out) {
+    check_vocabulary(*held_out, config.model);
+    check_same_tokenizer({"the tokens to train on", training.tokenizer_hash()},
+                         {"those held out", held_out->tokenizer_hash()}, "encode both with one tokenizer");
+  }
   return config;
 }
 
@@ -59,6 +64,11 @@ Trainer::Trainer(TrainConfig config, Dataset training, std::optional<Dataset> he
                derive_seed(config_.seed, Purpose::order), {}, config_.document_mask),
       numbers_{.dropout = {.seed = derive_seed(config_.seed, Purpose::dropout)},
                .filter = {.seed = derive_seed(config_.seed, Purpose::filter)}} {
+  if (!start.from.empty()) {
+    check_same_tokenizer({start.from, read_train_state(start.from).tokenizer_hash},
+                         {"the tokens to train on", training_->tokenizer_hash()},
+                         "encode the text with the tokenizer that the weights were trained with");
+  }
   // A model of 16 bits and its master weights begin from exact ones: nothing is rounded twice.
   if (start.from.empty() && !is_half(config_.dtype)) return;
   const ParameterList weights = start.from.empty() ? make_model(config_.model, config_.seed)->parameters()
@@ -74,6 +84,8 @@ Trainer Trainer::resume(const std::string& path, Dataset training, std::optional
       state.training_tokens == training.size(),
       "[train] {} was trained on {} tokens, but the training file has {}: resume with the same tokens", path,
       state.training_tokens, training.size());
+  check_same_tokenizer({path, state.tokenizer_hash}, {"the tokens to go on with", training.tokenizer_hash()},
+                       "resume with the same tokens");
   Trainer trainer(state.config, std::move(training), std::move(held_out), {.on_model = std::move(on_model)});
   load_tensors(path, *trainer.model_, trainer.optimizer_.get());
   trainer.batches_ =
@@ -98,6 +110,7 @@ void Trainer::save(const std::string& path) const {
                    .optimizer_steps = optimizer_->steps(),
                    .position = batches_.position(),
                    .training_tokens = training_->size(),
+                   .tokenizer_hash = training_->tokenizer_hash(),
                    .numbers = numbers_},
                   *model_, optimizer_.get());
 }

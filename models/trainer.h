@@ -57,8 +57,8 @@ struct RunResult {
 /// The model, and all that goes with it, is on the device that is the default one when the trainer is made.
 class Trainer {
  public:
-  /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the model's, or there are too
-  /// few tokens for a batch; what freeze() and read_weights() throw. The master weights of a bf16 model begin as the f32
+  /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the model's or of another tokenizer
+  /// than start.from's, or there are too few tokens for a batch; what freeze() and read_weights() throw. The master weights of a bf16 model begin as the f32
   /// model of the same seed or start.from's weights, the model as their rounding.
   Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out = std::nullopt,
           const TrainStart& start = {});

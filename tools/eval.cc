@@ -43,9 +43,11 @@ void evaluate_run(const EvalOptions& options) {
     check<ValueError>(std::filesystem::exists(run.tokenizer()),
                       "[eval] {} has no tokenizer to read a text with", run.path);
     tokenizer = Tokenizer::load(run.tokenizer());
-    tokens = TokenFile::temporary(tokenizer->encode(read_text(options.text)), tokenizer->vocab_size());
+    tokens = TokenFile::temporary(tokenizer->encode(read_text(options.text)), tokenizer->vocab_size(),
+                                  tokenizer->hash());
   }
   const LoadedModel loaded = load_model(run.checkpoint());
+  check_tokenizer(run, loaded.state.tokenizer_hash, tokens->tokenizer_hash());
   const Evaluation evaluation = evaluate(*loaded.model, *tokens, options.batch_size, loaded.state.config.head,
                                          loaded.state.config.document_mask);
   fmt::print("loss: {:.4f} nats per token", evaluation.loss);

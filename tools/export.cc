@@ -34,7 +34,10 @@ void export_model(const ExportOptions& options) {
   check<ValueError>(dtype == DType::f32 || is_half(dtype),
                     "[export] --dtype {}: a model is written in f32, f16 or bf16", options.dtype);
   std::optional<Tokenizer> tokenizer;
-  if (std::filesystem::exists(run.tokenizer())) tokenizer = Tokenizer::load(run.tokenizer());
+  if (std::filesystem::exists(run.tokenizer())) {
+    tokenizer = Tokenizer::load(run.tokenizer());
+    check_tokenizer(run, loaded.state.tokenizer_hash, tokenizer->hash());
+  }
 
   make_folder(options.folder);
   SpecialTokenIds tokens;

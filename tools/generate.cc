@@ -102,6 +102,7 @@ void generate_text(const GenerateCommand& command) {
   const RunFolder run = {command.run};
   const Tokenizer tokenizer = Tokenizer::load(run.tokenizer());
   const LoadedModel loaded = load_model(run.checkpoint());
+  check_tokenizer(run, loaded.state.tokenizer_hash, tokenizer.hash());
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::string heading = prompts.size() > 1 ? fmt::format("--- prompt {} ---\n", i + 1) : "";
     if (command.options.samples > 1) show(heading);

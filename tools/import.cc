@@ -60,6 +60,7 @@ void import_model(const ImportOptions& options) {
   state.config.model = model->config();
   state.config.dtype = dtype;
   state.config.tokenizer = tokenizer ? "tokenizer" : "";
+  state.tokenizer_hash = tokenizer ? tokenizer->hash() : "";
   progress.clear();
   save_checkpoint(run.checkpoint(), state, *model, nullptr);
   fmt::print("imported {}: {}, {} parameters in {}, contexts of {} tokens, a vocabulary of {}\n",

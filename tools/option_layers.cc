@@ -129,6 +129,7 @@ json resolved_config(const CLI::App& command, const std::vector<std::string>& wi
   for (const CLI::Option* option : command.get_options()) {
     const std::string key = key_of(*option);
     if (key.empty() || option == command.get_help_ptr() || std::ranges::count(without, key) > 0) continue;
+    if (option->count() == 0 && contradiction(*option)) continue;
     const std::vector<std::string> values =
         option->count() > 0 ? option->reduced_results() : std::vector{option->get_default_str()};
     // "[]" is the default of a list that is empty.

@@ -26,7 +26,7 @@ void apply_preset(CLI::App& command, const nlohmann::ordered_json& preset, const
 void check_contradictions(const CLI::App& command);
 
 /// All options of `command` with the values that they have, as a config file holds them. Left out are those without a value
-/// or default, and those in `without`.
+/// or default, those in `without`, and defaults that another option with a value excludes.
 nlohmann::ordered_json resolved_config(const CLI::App& command, const std::vector<std::string>& without);
 
 }  // namespace tapehead

@@ -11,6 +11,7 @@
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
 #include "tapehead/models/dataset_folder.h"
+#include "tapehead/models/tokenizer_match.h"
 #include "tapehead/ops/linear_cross_entropy_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/progress_line.h"
@@ -204,6 +205,12 @@ bool tokenize_sources(const RunFolder& run, const DataOptions& options) {
 
 }  // namespace
 
+void check_tokenizer(const RunFolder& run, const std::string& checkpoint_hash,
+                     const std::string& tokenizer_hash) {
+  check_same_tokenizer({run.checkpoint(), checkpoint_hash}, {run.tokenizer(), tokenizer_hash},
+                       "put the tokenizer back that the model was trained with");
+}
+
 Tokenizer train_tokenizer(std::string_view text, int64_t vocab_size) {
   ProgressLine progress;
   return Tokenizer::train(text, vocab_size, tell_on(progress).on_merge);
@@ -265,10 +272,11 @@ RunData open_data(const RunFolder& run) {
   std::optional<Tokenizer> tokenizer;
   if (fs::exists(run.tokenizer())) tokenizer = Tokenizer::load(run.tokenizer());
   const std::optional<int64_t> vocab_size = tokenizer ? std::optional(tokenizer->vocab_size()) : std::nullopt;
+  const std::string hash = tokenizer ? tokenizer->hash() : "";
   std::optional<Dataset> held_out;
-  if (!file.held_out_tokens.empty()) held_out = TokenFile::open(file.held_out_tokens, vocab_size);
+  if (!file.held_out_tokens.empty()) held_out = TokenFile::open(file.held_out_tokens, vocab_size, hash);
   return {.name = file.name,
-          .training = TokenFile::open(file.training_tokens, vocab_size),
+          .training = TokenFile::open(file.training_tokens, vocab_size, hash),
           .held_out = std::move(held_out),
           .tokenizer = std::move(tokenizer)};
 }

@@ -77,6 +77,11 @@ void check_data(const RunFolder& run, const DataOptions& options);
 /// The tokens of a run that was prepared before. Throws ValueError if there are none, or others by now.
 RunData open_data(const RunFolder& run);
 
+/// Throws ValueError unless the tokenizer in the run's folder, with this hash, is the one that its checkpoint tells of, with
+/// that one; empty hashes are unknown.
+void check_tokenizer(const RunFolder& run, const std::string& checkpoint_hash,
+                     const std::string& tokenizer_hash);
+
 /// Tokenizer::train, with a progress line.
 Tokenizer train_tokenizer(std::string_view text, int64_t vocab_size);
 

@@ -3,26 +3,21 @@
 
 #include <string>
 
+#include "tapehead/core/folder_lock.h"
+
 namespace tapehead {
 
-/// The right to write in a folder: flock on FOLDER/lock, which the system gives back however the process ends.
 class RunLock {
  public:
-  /// Makes the folder if it is not there, and removes what a process that was killed left unfinished in it. Throws
-  /// ValueError that names the process that has the right, SystemError if the machine refuses.
-  explicit RunLock(const std::string& folder);
-  ~RunLock() { release(); }
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
+  /// Makes the folder if it is not there, and removes what a process that was killed left unfinished in it. `program` begins
+  /// the error. Throws ValueError that names the process that has the right, SystemError if the machine refuses.
+  explicit RunLock(const std::string& folder, const char* program = "train");
 
   /// Gives the right back: removes FOLDER/lock, and the folder if there is nothing in it.
-  void release();
+  void release() { lock_.release(); }
 
  private:
-  bool take();
-
-  std::string folder_, path_;
-  int descriptor_ = -1;
+  FolderLock lock_;
 };
 
 }  // namespace tapehead

@@ -17,6 +17,7 @@
 #include "tapehead/models/tokenizer.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"
+#include "tapehead/tools/progress_line.h"
 #include "tapehead/tools/run_folder.h"
 
 namespace tapehead {
@@ -51,12 +52,19 @@ void encode(const TokenizeOptions& options) {
   const std::string text = read_input(options.input);
   std::vector<int32_t> ids;
   if (options.special_tokens && tokenizer.beginning_of_text()) ids.push_back(*tokenizer.beginning_of_text());
-  Tokenizer::Encoder(tokenizer, options.special_tokens ? SpecialTokens::recognized : SpecialTokens::as_text)
+  ProgressLine progress;
+  Tokenizer::Encoder(tokenizer, options.special_tokens ? SpecialTokens::recognized : SpecialTokens::as_text,
+                     [&](int64_t done) {
+                       if (progress.due())
+                         progress.show(fmt::format("encoding  {} of {}", format_bytes(done),
+                                                   format_bytes(std::ssize(text))));
+                     })
       .encode(text, &ids);
+  progress.clear();
   if (options.out.empty()) {
     fmt::print("{}\n", fmt::join(ids, " "));
   } else {
-    TokenFile::write(options.out, ids, tokenizer.vocab_size());
+    TokenFile::write(options.out, ids, tokenizer.vocab_size(), tokenizer.hash());
     fmt::print("{} bytes became {} tokens, written to {}\n", format_count(std::ssize(text)),
                format_count(std::ssize(ids)), options.out);
   }
@@ -87,7 +95,7 @@ void decode(const TokenizeOptions& options) {
   std::vector<int32_t> ids;
   const std::string input = read_input(options.input);
   if (options.input != "-" && input.starts_with(TokenFile::kMagic)) {
-    const TokenFile file = TokenFile::open(options.input, tokenizer.vocab_size());
+    const TokenFile file = TokenFile::open(options.input, tokenizer.vocab_size(), tokenizer.hash());
     for (int64_t i = 0; i < file.size(); ++i) ids.push_back(file[i]);
   } else {
     ids = parse_ids(input);

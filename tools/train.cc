@@ -134,13 +134,21 @@ std::pair<std::string, RunFolder> locate(const std::string& from) {
   return {from, {std::filesystem::path(from).parent_path().string()}};
 }
 
-/// Takes model and tokenizer from where the weights come from; returns its checkpoint.
-std::string adopt(TrainArguments& options) {
+/// Takes model and tokenizer from where the weights come from, but the context from the command line, where that may
+/// change; returns its checkpoint.
+std::string adopt(TrainArguments& options, bool context_given) {
   if (options.from.empty()) return "";
   const auto [checkpoint, source] = locate(options.from);
-  const double dropout = options.config.model.dropout;
-  options.config.model = read_train_state(checkpoint).config.model;
-  options.config.model.dropout = dropout;
+  ModelConfig model = read_train_state(checkpoint).config.model;
+  model.dropout = options.config.model.dropout;
+  if (context_given) {
+    check<ValueError>(
+        model.architecture != "gpt2" || options.config.model.n_positions == model.n_positions,
+        "[train] --context {}: a gpt2 has learnt its positions, and this one has {}; leave it out",
+        options.config.model.n_positions, model.n_positions);
+    model.n_positions = options.config.model.n_positions;
+  }
+  options.config.model = model;
   if (options.data.tokenizer.empty() && std::filesystem::exists(source.tokenizer()))
     options.data.tokenizer = source.tokenizer();
   return checkpoint;
@@ -151,7 +159,8 @@ void start(TrainArguments& options, CLI::App& command, const std::string& progra
   TrainConfig& config = options.config;
   options.settle(command);
   const DeviceGuard device = options.device.use();
-  const std::string from = adopt(options);
+  const bool context_given = command.count("--context") > 0;
+  const std::string from = adopt(options, context_given);
   check<ValueError>(options.data.any(),
                     "[train] there is nothing to train on; name a file or a folder with --data PATH");
   RunLock lock(run.path);
@@ -169,7 +178,9 @@ void start(TrainArguments& options, CLI::App& command, const std::string& progra
                      const MemoryPlan plan = report_memory(model, config, options.memory_bytes());
                      write_file_atomically(run.memory(), memory_over_a_step(plan));
                    }});
-  write_file_atomically(run.config(), resolved_config(command, {"config", "resume"}).dump(2) + "\n");
+  std::vector<std::string> left_out = {"config", "resume"};
+  if (!from.empty() && !context_given) left_out.push_back("context");  // it is the other model's
+  write_file_atomically(run.config(), resolved_config(command, left_out).dump(2) + "\n");
   train(trainer, lock, run, data.name, bytes, data.tokenizer, options, program);
 }
 

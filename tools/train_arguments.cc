@@ -169,7 +169,7 @@ void TrainArguments::add_options(CLI::App& train) {
   add_data_options(train, data);
   add_model_options(train, config.model);
   for (const char* name : {"--architecture", "--n-layer", "--n-head", "--n-kv-head", "--n-embd", "--n-inner",
-                           "--rope-theta", "--tied-head", "--context", "--vocab-size"})
+                           "--rope-theta", "--tied-head", "--vocab-size"})
     from_option->excludes(train.get_option(name));
   add_training_options(train, *this);
   add_optimizer_options(train, config.optimizer);

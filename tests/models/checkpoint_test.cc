@@ -126,6 +126,7 @@ TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
   state.optimizer_steps = 95;
   state.position = {.epoch = 99, .window = 100};
   state.training_tokens = 101;
+  state.tokenizer_hash = "0123456789abcdef";
   state.numbers = {.dropout = {.seed = ~uint64_t{1}, .next = 102}, .filter = {.seed = 103, .next = 104}};
   save_checkpoint(path_, state, trainer_.model(), nullptr);
   const TrainState back = read_train_state(path_);
@@ -134,6 +135,7 @@ TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
   EXPECT_EQ(back.optimizer_steps, state.optimizer_steps);
   EXPECT_EQ(back.position, state.position);
   EXPECT_EQ(back.training_tokens, state.training_tokens);
+  EXPECT_EQ(back.tokenizer_hash, state.tokenizer_hash);
   EXPECT_EQ(back.numbers.dropout.seed, state.numbers.dropout.seed);
   EXPECT_EQ(back.numbers.dropout.next, state.numbers.dropout.next);
   EXPECT_EQ(back.numbers.filter.seed, state.numbers.filter.seed);
@@ -216,7 +218,7 @@ TEST_F(CheckpointTest, AnF32RunHasNoMasterWeights) {
 // Those of before had no version, no checksums, and none of the fields that came later.
 TEST_F(CheckpointTest, OneOfVersion1IsReadAndGoesOn) {
   auto json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
-  for (const char* key : {"version", "progress"}) ASSERT_EQ(json.erase(key), 1u) << key;
+  for (const char* key : {"version", "progress", "tokenizer_hash"}) ASSERT_EQ(json.erase(key), 1u) << key;
   for (const char* key : {"dtype", "schedule", "decay_steps", "optimizer", "momentum", "nesterov",
                           "skip_z_score", "keep", "keep_best", "freeze", "recompute_activations"})
     ASSERT_EQ(json["training"].erase(key), 1u) << key;

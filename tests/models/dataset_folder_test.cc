@@ -1,21 +1,24 @@
-// Files and folders as documents, documents as tokens, and when tokens are made again.
+// Documents as tokens, and when tokens are made again.
 #include "tapehead/models/dataset_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
+#include "tapehead/core/folder_lock.h"
 #include "tapehead/models/text.h"
+#include "tapehead/tests/models/sources_fixture.h"
 
 namespace tapehead {
 namespace {
@@ -24,166 +27,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
-
-class SourcesTest : public testing::Test {
- protected:
-  SourcesTest() {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  std::string write(const std::string& name, const std::string& bytes) const {
-    fs::create_directories((folder_ / name).parent_path());
-    std::ofstream(path(name), std::ios::binary) << bytes;
-    return path(name);
-  }
-
-  // Lines of words, numbered.
-  static std::string lines(int count, int first = 0) {
-    std::string text;
-    for (int i = first; i < first + count; ++i)
-      text += fmt::format("line {} tells of {} apples\n", i, i * i % 37) + (i % 7 == 0 ? "\n" : "");
-    return text;
-  }
-
-  static std::string json_lines(int count) {
-    std::string text;
-    for (int i = 0; i < count; ++i)
-      text += fmt::format("{{\"text\": \"document {} of {}\"}}\n", i, i * i % 31);
-    return text;
-  }
-
-  const fs::path folder_ =
-      fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
-};
-
-// ---- Documents
-
-struct ReadDocument {
-  std::string prompt, text;
-  bool held_out;
-};
-
-std::vector<ReadDocument> read_all(const std::string& path, const ReadDocumentsOptions& options,
-                                   DocumentCounts* counts = nullptr) {
-  std::vector<ReadDocument> documents;
-  bool fresh = true;
-  int64_t bytes = 0;
-  const SourceFiles source = find_files(path);
-  const DocumentCounts counted = read_documents(
-      source, options,
-      [&](const DocumentPart& part) {
-        if (fresh) documents.push_back({"", "", part.held_out});
-        (part.prompt ? documents.back().prompt : documents.back().text) += part.text;
-        EXPECT_EQ(documents.back().held_out, part.held_out);
-        fresh = part.ends;
-      },
-      [&](int64_t read) { bytes += read; });
-  EXPECT_TRUE(fresh);
-  EXPECT_EQ(bytes, source.bytes);
-  if (counts) *counts = counted;
-  return documents;
-}
-
-std::vector<std::string> texts(const std::vector<ReadDocument>& documents) {
-  std::vector<std::string> list;
-  for (const ReadDocument& document : documents) list.push_back(document.text);
-  return list;
-}
-
-TEST_F(SourcesTest, AFolderIsItsFilesInTheirOrderAndLeavesOutWhatIsNoText) {
-  const std::string large = std::string(3 << 20, 'x') + "end";
-  write("notes/b.txt", large);
-  write("notes/a/z.md", "first");
-  write("notes/c.jsonl", "{\"text\": \"third\"}\n\n  \r\n{\"text\": \"fourth\", \"id\": 4}");
-  write("notes/empty.txt", "");
-  write("notes/picture.png", std::string("\x89PNG\0\0", 6));
-  write("notes/.git/config", "hidden");
-  write("notes/.secret", "hidden");
-  EXPECT_THAT(texts(read_all(path("notes"), {.held_out = 0})),
-              ElementsAre("first", large, "third", "fourth"));
-  EXPECT_THAT(find_files(path("notes")).left_out,
-              ElementsAre(path("notes/empty.txt"), path("notes/picture.png")));
-  write("none/empty.txt", "");
-  EXPECT_THAT([&] { find_files(path("none")); },
-              ThrowsMessage<ValueError>(AllOf(HasSubstr("none holds no text"), HasSubstr("1 files"))));
-  EXPECT_THAT([&] { find_files(path("none/empty.txt")); }, ThrowsMessage<ValueError>(HasSubstr("is empty")));
-  EXPECT_THAT([&] { find_files(path("missing")); }, ThrowsMessage<ValueError>(HasSubstr("missing")));
-  EXPECT_THAT([&] { find_files("/dev/null"); }, ThrowsMessage<ValueError>(HasSubstr("no file or folder")));
-}
-
-TEST_F(SourcesTest, ALineOfJsonIsATextOrAPromptAndItsCompletion) {
-  write("a.ndjson",
-        "{\"prompt\": \"1+1=\", \"completion\": \"2\"}\n"
-        "{\"completion\": \"\\u00e9\\n\", \"prompt\": \"\"}\n"
-        "{\"text\": \"plain\"}\n"
-        "{\"text\": \"\"}\n"
-        "{\"prompt\": \"to nothing\", \"completion\": \"\"}");
-  DocumentCounts counts;
-  const std::vector<ReadDocument> documents = read_all(path("a.ndjson"), {.held_out = 0}, &counts);
-  EXPECT_THAT(texts(documents), ElementsAre("2", "\u00e9\n", "plain"));
-  EXPECT_EQ(documents[0].prompt, "1+1=");
-  EXPECT_EQ(documents[1].prompt, "");
-  EXPECT_EQ(counts.documents, 3);
-  EXPECT_EQ(counts.empty, 2);
-}
-
-TEST_F(SourcesTest, ABadLineIsNamedOrCounted) {
-  const std::map<std::string, std::string> bad = {
-      {"{\"text\": \"cut of", "parse error"},
-      {"{\"text\": \"\xff\"}", "UTF-8"},
-      {"{\"text\": 7}", "its \"text\" is no string"},
-      {"[1, 2]", "it is no JSON object"},
-      {"7 8", "parse error"},
-      {"{}", "it has neither \"text\" nor"},
-      {"{\"prompt\": \"p\"}", "it has no \"completion\""},
-      {"{\"completion\": \"c\"}", "it has no \"prompt\""},
-      {"{\"prompt\": \"p\", \"completion\": null}", "its \"completion\" is no string"},
-      {"{\"prompt\": \"p\", \"completion\": \"c\", \"text\": \"t\"}", "beside"},
-  };
-  for (const auto& [line, reason] : bad) {
-    write("bad.jsonl", "{\"text\": \"good\"}\n\n" + line + "\n{\"text\": \"better\"}\n" + line + "\n");
-    EXPECT_THAT([&] { read_all(path("bad.jsonl"), {}); },
-                ThrowsMessage<ValueError>(AllOf(HasSubstr(path("bad.jsonl") + ":3 cannot be read: "),
-                                                HasSubstr(reason), HasSubstr("--skip-bad-lines"))));
-    DocumentCounts counts;
-    EXPECT_THAT(texts(read_all(path("bad.jsonl"), {.held_out = 0, .skip_bad_lines = true}, &counts)),
-                ElementsAre("good", "better"));
-    EXPECT_EQ(counts.bad_lines, 2);
-    EXPECT_THAT(counts.first_bad_line, AllOf(HasSubstr("bad.jsonl:3: "), HasSubstr(reason)));
-  }
-  write("bad.jsonl", "{}\n{\"text\": \"\"}\n");
-  EXPECT_THAT([&] { read_all(path("bad.jsonl"), {.skip_bad_lines = true}); },
-              ThrowsMessage<ValueError>(AllOf(HasSubstr("no document"), HasSubstr("1 are empty"),
-                                              HasSubstr("1 lines cannot be read, the first"))));
-}
-
-TEST_F(SourcesTest, DocumentsAreHeldOutByTheirNumberAndBySeed) {
-  write("a.jsonl", json_lines(200));
-  const auto held_out = [&](double fraction, uint64_t seed) {
-    std::vector<std::string> list;
-    for (const ReadDocument& document : read_all(path("a.jsonl"), {.held_out = fraction, .split_seed = seed}))
-      if (document.held_out) list.push_back(document.text);
-    return list;
-  };
-  EXPECT_EQ(held_out(0.05, 1).size(), 10);
-  EXPECT_EQ(held_out(0.05, 1), held_out(0.05, 1));
-  EXPECT_NE(held_out(0.05, 1), held_out(0.05, 2));
-  EXPECT_THAT(held_out(0, 1), IsEmpty());
-  EXPECT_EQ(held_out(1e-9, 1).size(), 1);
-  EXPECT_EQ(held_out(0.999, 1).size(), 199);
-  EXPECT_THROW(held_out(1, 1), ValueError);
-  EXPECT_THROW(held_out(-0.1, 1), ValueError);
-  // Drawn once and written down here.
-  write("a.jsonl", json_lines(20));
-  EXPECT_THAT(held_out(0.15, 3), ElementsAre("document 1 of 1", "document 13 of 14", "document 19 of 20"));
-}
-
-// ---- Tokens
 
 class DatasetFolderTest : public SourcesTest {
  protected:
@@ -243,7 +87,7 @@ TEST_F(DatasetFolderTest, ATextHasTheTokensOfTheWholeTextHoweverItIsCut) {
   }
   omp_set_num_threads(before);
   EXPECT_TRUE(fs::exists(path("tokens/training-0-00005.tokens")));
-  EXPECT_EQ(fs::file_size(path("tokens/training-0-00005.tokens")), 32 + 400'000);
+  EXPECT_EQ(fs::file_size(path("tokens/training-0-00005.tokens")), 48 + 400'000);
 }
 
 TEST_F(DatasetFolderTest, DocumentsEndWithTheEndOfTextAndPromptsAreMarked) {
@@ -334,6 +178,73 @@ TEST_F(DatasetFolderTest, WhatIsDamagedIsMadeAgain) {
   write("tokens/training-0-00000.tokens.tmp.1.2", "rest");
   expect_again("they were not finished");
   EXPECT_FALSE(fs::exists(path("tokens/training-0-00000.tokens.tmp.1.2")));
+}
+
+TEST_F(DatasetFolderTest, WhoComesSecondWaitsAndUsesWhatTheFirstMade) {
+  const DatasetRecipe recipe = {.sources = {write("book.txt", lines(500))}, .vocab_size = 300};
+  std::atomic<bool> waits = false;
+  std::string note;
+  std::optional<FolderLock> first(std::in_place, path("tokens"), [](const std::string&) { FAIL(); });
+  std::optional<DatasetFolder> second;
+  std::thread other([&] {
+    second = prepare_dataset(path("tokens"), recipe, {}, {.on_note = [&](const std::string& line) {
+                               note = line;
+                               waits = true;
+                             }});
+  });
+  while (!waits) std::this_thread::yield();
+  EXPECT_EQ(note, fmt::format("data: process {} is at work in {}: waiting until it is done", getpid(),
+                              path("tokens")));
+  EXPECT_FALSE(fs::exists(path("tokens/manifest.json")));
+  // What the first makes meanwhile.
+  prepare_dataset(path("elsewhere"), recipe);
+  fs::copy(path("elsewhere"), path("tokens"), fs::copy_options::recursive);
+  first.reset();
+  other.join();
+  EXPECT_TRUE(second->reused);
+  EXPECT_FALSE(fs::exists(path("tokens/lock")));
+}
+
+// Without the lock, one would remove the files that another is writing.
+TEST_F(DatasetFolderTest, ManyAtOnceMakeTokensOnce) {
+  const DatasetRecipe recipe = {
+      .sources = {write("a.jsonl", json_lines(2000))}, .vocab_size = 300, .shard_bytes = 2000};
+  const std::vector<int64_t> expected =
+      all_tokens(prepare_dataset(path("elsewhere"), recipe).training.streams()[0]);
+  for (int round = 0; round < 5; ++round) {
+    fs::remove_all(path("tokens"));
+    std::atomic<int> made = 0, right = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        const DatasetFolder data = prepare_dataset(path("tokens"), recipe);
+        made += !data.reused;
+        right += all_tokens(data.training.streams()[0]) == expected;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(made, 1);
+    EXPECT_EQ(right, 4);
+  }
+}
+
+TEST_F(DatasetFolderTest, ATokenizerThatDidNotMakeTheTokensIsTold) {
+  const std::string book = write("book.txt", lines(500));
+  const Tokenizer own = Tokenizer::train("one two three one two", 262),
+                  other = Tokenizer::train("four five six four five", 262);
+  ASSERT_EQ(own.vocab_size(), other.vocab_size());
+  own.save(path("own"));
+  const DatasetRecipe recipe = {.sources = {book}, .tokenizer = path("own")};
+  const DatasetFolder made = prepare(recipe);
+  EXPECT_EQ(made.training.tokenizer_hash(), own.hash());
+  EXPECT_EQ(made.held_out->tokenizer_hash(), own.hash());
+  other.save(path("tokens/tokenizer"));
+  EXPECT_THAT([&] { open_dataset(path("tokens")); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path("tokens/tokenizer") + " do not match"),
+                                              HasSubstr(own.hash()), HasSubstr(other.hash()),
+                                              HasSubstr("put the tokenizer back"))));
+  EXPECT_FALSE(prepare(recipe).reused);
+  EXPECT_EQ(open_dataset(path("tokens")).tokenizer.hash(), own.hash());
 }
 
 // What a full disk does to write(), without a disk to fill, at every place where it may happen.

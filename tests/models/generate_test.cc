@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "tapehead/core/memory.h"
 #include "tapehead/core/view.h"
 #include "tapehead/models/gpt.h"
 #include "tapehead/ops/random.h"
@@ -159,6 +160,20 @@ TEST(Generate, GivesTheSameTokensWithAndWithoutACache) {
       EXPECT_GT(cached[0].size() + cached[1].size(), 20u);
     }
   }
+}
+
+TEST(Generate, AShortTextFromALongContextHoldsLittleMemory) {
+  const auto model = make_model({.architecture = "llama",
+                                 .vocab_size = 40,
+                                 .n_layer = 2,
+                                 .n_head = 2,
+                                 .n_embd = 16,
+                                 .n_positions = 131072});
+  const int64_t before = memory_stats({}).live_bytes;
+  reset_peak({});
+  EXPECT_EQ(generate(*model, std::vector<int32_t>{3, 1, 4}, {.max_tokens = 20}).at(0).size(), 20u);
+  EXPECT_LT(memory_stats({}).peak_bytes - before, 1 << 20);  // keys and values of all positions: 33 MB
+  EXPECT_EQ(memory_stats({}).live_bytes, before);
 }
 
 TEST_F(GenerateTest, ASampleIsTheSameAloneAndAmongOthers) {

@@ -91,6 +91,30 @@ TEST_P(LanguageModelTest, CacheErrors) {
   EXPECT_EQ(cache.length(), kContext);
 }
 
+// Room for all of a long context at once would be dear: of 131072 positions, gibibytes.
+TEST_P(LanguageModelTest, ACacheGrowsTwofoldWithWhatItHolds) {
+  const NoGradGuard no_grad;
+  const auto m = model();
+  KeyValueCache cache(*m, 2);
+  EXPECT_EQ(cache.reserved(), 0);
+  const auto expect = [&](int64_t more, int64_t reserved) {
+    m->hidden(ids(2, more), {.cache = &cache});
+    EXPECT_EQ(cache.reserved(), reserved) << cache.length();
+    const ModelConfig& c = m->config();
+    EXPECT_EQ(memory_stats({}, "key_value_cache").live_bytes,
+              2 * c.n_layer * 2 * c.kv_heads() * reserved * c.head_width() * size_of(m->dtype()));
+  };
+  expect(5, 5);
+  expect(1, 10);
+  expect(4, 10);
+  expect(23, 33);
+  cache.truncate(3);
+  expect(20, 33);
+  expect(11, 66);
+  expect(33, 80);  // and no more than the context
+  EXPECT_EQ(cache.capacity(), 80);
+}
+
 // ---- Documents
 
 // Documents of 30, 1 and 39 tokens in one row: none depends on another, not even by rounding.

@@ -57,16 +57,16 @@ TEST_F(TokenFileTest, GivesBackWhatWasWrittenOnBothSidesOfTheWidths) {
     EXPECT_EQ(all_tokens(file), std::vector<int64_t>(tokens.begin(), tokens.end()));
     EXPECT_EQ(file[0], vocab_size - 1);
     EXPECT_EQ(file[199'999], tokens.back());
-    EXPECT_EQ(std::filesystem::file_size(path_), 32 + 200'000 * (vocab_size == 65536 ? 2 : 4));
+    EXPECT_EQ(std::filesystem::file_size(path_), 48 + 200'000 * (vocab_size == 65536 ? 2 : 4));
   }
 }
 
 TEST_F(TokenFileTest, TheBytesAreAsDocumented) {
-  TokenFile::write(path_, std::vector<int32_t>{1, 513}, 1000);
+  TokenFile::write(path_, std::vector<int32_t>{1, 513}, 1000, "0123456789abcdef");
   const std::string expected(
-      "TAPETOKS\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\xE8\3\0\0\0\0\0\0"
-      "\1\0\1\2",
-      36);
+      "TAPETOKS\2\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\xE8\3\0\0\0\0\0\0"
+      "0123456789abcdef\1\0\1\2",
+      52);
   EXPECT_EQ(read_file(path_), expected);
 }
 
@@ -150,7 +150,7 @@ TEST_F(TokenFileTest, ATruncatedOrLengthenedFileIsAnError) {
   const std::string whole = read_file(path_);
   for (size_t size = 0; size < whole.size(); ++size) {
     write_file_atomically(path_, whole.substr(0, size));
-    expect_open_error(size < 32 ? "less than its header" : "promises 3 tokens");
+    expect_open_error(size < 48 ? "less than its header" : "promises 3 tokens");
   }
   write_file_atomically(path_, whole + "x");
   expect_open_error("promises 3 tokens");
@@ -165,7 +165,8 @@ TEST_F(TokenFileTest, ADamagedHeaderIsAnError) {
     expect_open_error(part);
   };
   damage(0, 'X', "does not begin with TAPETOKS");
-  damage(8, 2, "version 2");
+  damage(8, 3, "version 3, and this program reads versions up to 2");
+  damage(8, 0, "version 0");
   // The number of tokens: wrong, negative, and so large that its bytes overflow.
   damage(16, 4, "promises 4 tokens");
   damage(23, '\x80', "promises -");
@@ -177,7 +178,7 @@ TEST_F(TokenFileTest, ADamagedHeaderIsAnError) {
 
 TEST_F(TokenFileTest, ADamagedTokenIsAnErrorThatSaysWhichOne) {
   TokenFile::write(path_, std::vector<int32_t>{1, 2, 3}, 10);
-  spoil(34, 10);
+  spoil(50, 10);
   const TokenFile file = TokenFile::open(path_);
   EXPECT_THAT([&] { all_tokens(file); },
               ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("token 1 is 10"))));
@@ -190,6 +191,33 @@ TEST_F(TokenFileTest, TokensOfAnotherTokenizerAreAnError) {
   EXPECT_EQ(TokenFile::open(path_, 10).size(), 3);
   EXPECT_THAT([&] { TokenFile::open(path_, 11); },
               ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("of 10"), HasSubstr("has 11"))));
+}
+
+TEST_F(TokenFileTest, TokensOfAnotherTokenizerOfTheSameSizeAreAnError) {
+  const std::string hash = "0123456789abcdef", other = "fedcba9876543210";
+  TokenFile::write(path_, std::vector<int32_t>{1, 2, 3}, 10, hash);
+  const TokenFile file = TokenFile::open(path_, 10, hash);
+  EXPECT_EQ(file.tokenizer_hash(), hash);
+  EXPECT_THAT(all_tokens(file), ElementsAre(1, 2, 3));
+  EXPECT_EQ(TokenFile::open(path_).size(), 3);  // nobody asks
+  EXPECT_THAT([&] { TokenFile::open(path_, 10, other); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr(hash), HasSubstr(other),
+                                              HasSubstr("encode the text again"))));
+  EXPECT_EQ(TokenFile::temporary(std::vector<int32_t>{1}, 10, hash).tokenizer_hash(), hash);
+  EXPECT_THAT([&] { TokenFile::write(path_, std::vector<int32_t>{1}, 10, "short"); },
+              ThrowsMessage<ValueError>(HasSubstr("\"short\"")));
+  TokenFile::write(path_, std::vector<int32_t>{1}, 10);
+  EXPECT_EQ(TokenFile::open(path_, 10, hash).tokenizer_hash(), "");  // it does not tell
+}
+
+TEST_F(TokenFileTest, AFileOfVersion1IsReadAndTellsNoTokenizer) {
+  TokenFile::write(path_, std::vector<int32_t>{1, 2, 3}, 10, "0123456789abcdef");
+  std::string bytes = read_file(path_);
+  bytes[8] = 1;
+  write_file_atomically(path_, bytes.erase(32, 16));
+  const TokenFile file = TokenFile::open(path_, 10, "fedcba9876543210");
+  EXPECT_THAT(all_tokens(file), ElementsAre(1, 2, 3));
+  EXPECT_EQ(file.tokenizer_hash(), "");
 }
 
 TEST_F(TokenFileTest, AMissingFileIsAnErrorThatNamesIt) { expect_open_error("there is no file"); }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
@@ -77,6 +78,34 @@ TEST_F(TokenizerFiles, LoadGivesWhatSaveWrote) {
   EXPECT_EQ(loaded.encode(text), saved.encode(text));
   EXPECT_EQ(loaded.vocab_size(), saved.vocab_size());
   EXPECT_EQ(loaded.end_of_text(), saved.end_of_text());
+}
+
+TEST_F(TokenizerFiles, TheHashIsThatOfAllThatMattersAndStaysThroughFiles) {
+  const auto saved_again = [&](const Tokenizer& tokenizer) {
+    tokenizer.save(folder_ + "/again");
+    return Tokenizer::load(folder_ + "/again").hash();
+  };
+  std::set<std::string> hashes;
+  for (const char* name : {"", "/llama3", "/smollm", "/qwen2"}) {
+    const Tokenizer golden = Tokenizer::load(kGolden + name);
+    EXPECT_EQ(saved_again(golden), golden.hash()) << name;
+    hashes.insert(golden.hash());
+  }
+  const Tokenizer trained = Tokenizer::train("one two three one two", 262);
+  EXPECT_EQ(saved_again(trained), trained.hash());
+  hashes.insert(trained.hash());
+  hashes.insert(Tokenizer::train("four five six four five", 262).hash());  // of the same size
+  EXPECT_EQ(hashes.size(), 6u);
+
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string json = read_file(folder_ + "/again/tokenizer.json");
+    const size_t at = json.find(from);
+    EXPECT_NE(at, json.npos) << from;
+    write_file_atomically(folder_ + "/again/tokenizer.json", json.replace(at, from.size(), to));
+    return Tokenizer::load(folder_ + "/again").hash();
+  };
+  EXPECT_NE(changed("\"special\":true", "\"special\":false"), trained.hash());
+  EXPECT_EQ(changed("\"special\":false", "\"special\":true"), trained.hash());
 }
 
 TEST_F(TokenizerFiles, OpenAisNamesAreAccepted) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -100,6 +102,21 @@ class ProgramTest : public testing::Test {
   }
 
   Result run(const Args& args, const Surroundings& around = {}) { return finish(start(args, around)); }
+
+  /// What a terminal is shown by a program that ends well; none where there is no pseudo-terminal.
+  std::optional<std::string> seen_on_a_terminal(const Args& args) {
+    int terminal = -1;
+    const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+    if (child == 0) exec(args);
+    if (child < 0) return std::nullopt;
+    std::string seen;
+    char part[4096];
+    for (ssize_t n; (n = ::read(terminal, part, sizeof(part))) > 0;)
+      seen.append(part, static_cast<size_t>(n));
+    close(terminal);
+    EXPECT_EQ(finish(child).status, 0) << seen;
+    return seen;
+  }
 
   /// Expects an end with `status`, and one line that begins with the error's type and holds `part`.
   void expect_error(const Args& args, int status, const std::string& type, const std::string& part,

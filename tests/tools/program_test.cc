@@ -1,9 +1,4 @@
 // The program as a whole, run as people run it: what it makes, how it stops, and what it says of bad input.
-#include <pty.h>
-
-#include <cerrno>
-#include <cstring>
-
 #include "tapehead/tests/tools/program_fixture.h"
 
 namespace tapehead::testing_program {
@@ -199,23 +194,6 @@ TEST_F(Program, KeepsSamplesOfEveryEvaluation) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
-TEST_F(Program, TokenizesAnyBytesAndBack) {
-  ASSERT_EQ(
-      run({"tokenize", "train", "--text", path("text.txt"), "--vocab-size", "270", "--out", path("tok")})
-          .status,
-      0);
-  const std::string bytes("apples \xff\xfe\x00 \xc3\xa4 end", 17);
-  const Result ids = run({"tokenize", "encode", path("tok")}, {.stdin_text = bytes});
-  ASSERT_EQ(ids.status, 0) << ids.err;
-  EXPECT_EQ(run({"tokenize", "decode", path("tok")}, {.stdin_text = ids.out}).out, bytes);
-  ASSERT_EQ(run({"tokenize", "encode", path("tok"), path("text.txt"), "--out", path("text.tokens")}).status,
-            0);
-  EXPECT_EQ(run({"tokenize", "decode", path("tok"), path("text.tokens")}).out,
-            read_file(folder_ / "text.txt"));
-  expect_error({"tokenize", "decode", path("tok")}, 2, "ValueError", "12x", {.stdin_text = "1 12x 3"});
-  expect_error({"tokenize", "decode", path("tok")}, 2, "ValueError", "999", {.stdin_text = "999"});
-}
-
 TEST_F(Program, TrainsOnTokenFiles) {
   ASSERT_EQ(
       run({"tokenize", "train", "--text", path("text.txt"), "--vocab-size", "270", "--out", path("tok")})
@@ -261,19 +239,10 @@ TEST_F(Program, ExplainsItself) {
 // ---- How it is watched and stopped
 
 TEST_F(Program, ShowsProgressOnATerminal) {
-  int terminal = -1;
-  const Args args = train(kTiny);
-  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
-  if (child == 0) exec(args);
-  if (child < 0) GTEST_SKIP() << "no pseudo-terminal can be had here: " << std::strerror(errno);
-  std::string seen;
-  char part[4096];
-  for (ssize_t n; (n = ::read(terminal, part, sizeof(part))) > 0;) seen.append(part, static_cast<size_t>(n));
-  close(terminal);
-  EXPECT_EQ(finish(child).status, 0);
-  EXPECT_NE(seen.find("step 1/4  loss "), std::string::npos) << seen;
-  EXPECT_NE(seen.find(" tokens/s"), std::string::npos) << seen;
-  EXPECT_NE(seen.find(" left"), std::string::npos) << seen;
+  const std::optional<std::string> seen = seen_on_a_terminal(train(kTiny));
+  if (!seen) GTEST_SKIP() << "no pseudo-terminal can be had here";
+  for (const char* part : {"step 1/4  loss ", " tokens/s", " left"})
+    EXPECT_NE(seen->find(part), std::string::npos) << *seen;
 }
 
 TEST_F(Program, PrintsProgressLinesWhenAsked) {

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tapehead/core/random.h"
+#include "tapehead/core/safetensors.h"
+#include "tapehead/models/checkpoint.h"
 #include "tapehead/models/checkpoint_files.h"
 #include "tapehead/models/trainer.h"
 #include "tapehead/tests/tools/program_fixture.h"
@@ -161,6 +163,90 @@ TEST_F(Training, RefusesOptionsThatContradictEachOther) {
   expect({"--tokens", path("t")}, "--text excludes --tokens");
   expect({"--config", write_config({{"tokens", "t"}})}, "--text excludes --tokens");
   EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+// ---- Models from elsewhere, parts of models, memory
+
+TEST_F(Training, BeginsFromAnotherRunsModelAndTokenizerAndTrainsAPartOfIt) {
+  ASSERT_EQ(run(begin("first", {"--steps", "3"})).status, 0);
+  write_file(folder_ / "other.txt", read_file(folder_ / "text.txt") + "one line more of pears\n");
+  const Args from = {"train", "--from", path("first"), "--text", path("other.txt"), "--threads", "1"};
+  const Args some = {"--steps", "2", "--batch-size", "2", "--freeze", "transformer.h.*,*.wpe.*"};
+  const Result second = run(from + some + Args{"--out", path("second")});
+  ASSERT_EQ(second.status, 0) << second.err;
+  EXPECT_EQ(read_file(folder_ / "second/tokenizer/vocab.json"),
+            read_file(folder_ / "first/tokenizer/vocab.json"));
+  const auto before = SafetensorsFile::open(checkpoint("first")),
+             after = SafetensorsFile::open(checkpoint("second"));
+  for (const std::string& name : before.names()) {
+    if (name.starts_with("optimizer.")) continue;
+    const bool frozen = name.starts_with("transformer.h.") || name == "transformer.wpe.weight";
+    EXPECT_EQ(after.tensor(name).to_vector<float>() == before.tensor(name).to_vector<float>(), frozen)
+        << name;
+    EXPECT_NE(after.contains("optimizer.first." + name), frozen) << name;
+  }
+  // Such a run's config, too, makes it again.
+  ASSERT_EQ(run({"train", "--config", path("second/config.json"), "--out", path("again")}).status, 0);
+  EXPECT_EQ(read_file(checkpoint("again")), read_file(checkpoint("second")));
+
+  const auto refuse = [&](const Args& more, const std::string& part) {
+    expect_error(from + Args{"--out", path("third")} + more, 2, "ValueError", part);
+    EXPECT_FALSE(fs::exists(folder_ / "third"));
+  };
+  refuse({"--n-embd", "16"}, "--from excludes --n-embd");
+  refuse({"--context", "4"}, "a gpt2 has learnt its positions, and this one has 8");
+  expect_error(from + Args{"--out", path("third"), "--freeze", "nothing.*"}, 2, "ValueError",
+               "nothing.* matches none of the");
+  expect_error({"train", "--from", path("none"), "--text", path("other.txt")}, 2, "ValueError",
+               "/none; check the path");
+}
+
+TEST_F(Training, ALlamaGoesOnWithAnotherContext) {
+  ASSERT_EQ(run(begin("first", {"--steps", "1", "--architecture", "llama"})).status, 0);
+  const Result second = run({"train", "--from", path("first"), "--text", path("text.txt"), "--out",
+                             path("second"), "--steps", "1", "--batch-size", "2", "--context", "12"});
+  ASSERT_EQ(second.status, 0) << second.err;
+  const json model = json::parse(read_file(folder_ / "second/checkpoint.json")).at("model");
+  EXPECT_EQ(model.at("n_positions"), 12);
+  EXPECT_EQ(model.at("architecture"), "llama");
+}
+
+TEST_F(Training, SaysBeforeTheFirstStepWhatWouldFit) {
+  expect_error(begin("run", {"--memory-limit", "10KiB"}), 2, "ValueError", "choose a smaller model");
+  expect_error(begin("run", {"--memory-limit", "much"}), 2, "ValueError", "much");
+  Args wide = begin("run", {"--memory-limit", "1MiB", "--steps", "1"});
+  *(std::ranges::find(wide, "--batch-size") + 1) = "64";
+  *(std::ranges::find(wide, "--context") + 1) = "32";
+  const Result refused = run(wide);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.out, HasSubstr(" activations, "));
+  EXPECT_FALSE(fs::exists(folder_ / "run/checkpoint.safetensors"));
+  const size_t at = refused.err.find("--accumulate ");
+  ASSERT_NE(at, std::string::npos) << refused.err;
+  const std::string parts = refused.err.substr(at + 13, refused.err.find(' ', at + 13) - at - 13);
+  const Result fits = run(wide + Args{"--accumulate", parts});
+  EXPECT_EQ(fits.status, 0) << fits.err;
+  // Going on with it is held to a limit as well.
+  expect_error({"train", "--resume", path("run"), "--steps", "2", "--memory-limit", "10KiB"}, 2, "ValueError",
+               "and there are 10.0 KiB");
+}
+
+TEST_F(Training, DivergenceNamesTheOperationAndKeepsTheLastCheckpoint) {
+  // Without a limit to the gradient, weights grow until a product of theirs overflows.
+  const Args wild = {"--optimizer", "sgd", "--lr",    "1e12", "--schedule",   "constant",
+                     "--clip",      "0",   "--steps", "50",   "--save-every", "1"};
+  const Result result = run(begin("run", wild));
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(result.err.starts_with("error: RuntimeError: [train] step ")) << result.err;
+  EXPECT_THAT(result.err, HasSubstr(" diverged: its loss is "));
+  EXPECT_THAT(result.err, HasSubstr("The first operation: ["));
+  EXPECT_THAT(result.err, HasSubstr("made a NaN or an infinity"));
+  EXPECT_THAT(result.err, HasSubstr("lower learning rate"));
+  EXPECT_EQ(count_lines(result.err), 1) << result.err;
+  const int64_t step = read_train_state(checkpoint("run")).progress.step;
+  EXPECT_EQ(count_lines(read_file(folder_ / "run/metrics.jsonl")), step);
+  EXPECT_THAT(result.err, HasSubstr(fmt::format("step {} diverged", step + 1)));
+  EXPECT_EQ(run({"eval", path("run")}).status, 0);
 }
 
 // ---- Interruptions
