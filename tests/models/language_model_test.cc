@@ -101,7 +101,7 @@ TEST_P(LanguageModelTest, ACacheGrowsTwofoldWithWhatItHolds) {
     m->hidden(ids(2, more), {.cache = &cache});
     EXPECT_EQ(cache.reserved(), reserved) << cache.length();
     const ModelConfig& c = m->config();
-    EXPECT_EQ(memory_stats({}, "key_value_cache").live_bytes,
+    EXPECT_EQ(memory_stats(default_device(), "key_value_cache").live_bytes,
               2 * c.n_layer * 2 * c.kv_heads() * reserved * c.head_width() * size_of(m->dtype()));
   };
   expect(5, 5);
