@@ -22,8 +22,6 @@
 #include "tapehead/backends/cpu/simd_math-inl.h"
 // clang-format on
 
-#include <hwy/cache_control.h>
-
 HWY_BEFORE_NAMESPACE();
 namespace tapehead::HWY_NAMESPACE {
 
@@ -44,11 +42,13 @@ struct Matrix {
   const float* at(int64_t i, int64_t k) const { return data + i * row + k * along; }
 };
 
-// Lines that a later tile will want: `count` pairs of them, `step` floats apart.
+// What a later tile will want, fetched evenly while this one is summed: of `rows` rows, `step` floats apart, the first `floats`,
+// two lines at a time. Into the second-level cache: the first one is full of this tile.
 struct Ahead {
   const float* first;
-  int64_t step, count;
+  int64_t step, rows, floats;
 };
+constexpr int64_t kFetched = 32;
 
 // sums[i][0, V vectors) += alpha · Σ_k a[i][k] · b[k][0, V vectors), i < R, k < K; a's rows are dense.
 template <int R, int V>
@@ -56,6 +56,9 @@ void AddTile(int64_t K, float alpha, const float* a, int64_t a_row, const float*
              float* sums, int64_t sums_row, Ahead ahead) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t fetches = ahead.rows * (ahead.floats / kFetched);
+  const int64_t pause = std::max<int64_t>(1, K / std::max<int64_t>(fetches, 1));
+  int64_t fetch = fetches > 0 ? 0 : K, along_row = 0;
   for (int64_t done = 0; done < K; done += kRun) {
     Vector s[R][V];
 #pragma GCC unroll 16
@@ -64,10 +67,15 @@ void AddTile(int64_t K, float alpha, const float* a, int64_t a_row, const float*
       for (int v = 0; v < V; ++v) s[i][v] = hn::Zero(d);
     }
     for (int64_t k = done; k < std::min(done + kRun, K); ++k) {
-      if (k < ahead.count) {
-        hwy::Prefetch(ahead.first);
-        hwy::Prefetch(ahead.first + 16);
-        ahead.first += ahead.step;
+      if (k == fetch) {
+        __builtin_prefetch(ahead.first + along_row, 0, 2);
+        __builtin_prefetch(ahead.first + along_row + kFetched / 2, 0, 2);
+        along_row += kFetched;
+        if (along_row == ahead.floats) {
+          along_row = 0;
+          ahead.first += ahead.step;
+        }
+        fetch += pause;
       }
       Vector along[V];
 #pragma GCC unroll 2
@@ -115,22 +123,29 @@ void ByColumns(float alpha, const Matrix& a, const Matrix& b, float beta, int64_
   // So many columns are turned back together: y's lines are then written whole.
   constexpr int64_t kGroup = 4 * kTileRows;
   parallel_for((N + kGroup - 1) / kGroup, 1, [&](int64_t begin, int64_t end) {
-    float sums[kGroup * kMostVectors * HWY_MAX_BYTES / sizeof(float)];
+    std::vector<float> sums(static_cast<size_t>(tiles * kGroup * width));
     for (int64_t group = begin; group < end; ++group) {
       const int64_t first = group * kGroup, columns = std::min(kGroup, N - first);
-      for (int64_t t = 0; t < tiles; ++t) {
-        std::fill(sums, sums + columns * width, 0.f);
-        for (int64_t n = 0; n < columns; n += kTileRows) {
-          const int64_t next = std::min(first + n + kTileRows, N - 1), lines = kTileRows * K / 32 / tiles;
-          AddRows<V>(std::min<int64_t>(kTileRows, columns - n), K, alpha, b.at(0, first + n), b.along,
-                     packed.data() + t * K * width, width, sums + n * width, width,
-                     {b.at(0, next) + t * lines * 32, 32, lines});
+      std::fill(sums.begin(), sums.end(), 0.f);
+      // One run of `a`'s tile and of all columns is read from the first-level cache.
+      for (int64_t k = 0; k < K; k += kRun) {
+        const int64_t run = std::min(kRun, K - k), k_next = k + kRun < K ? k + kRun : 0;
+        // Rows of b's next run, that each of `a`'s tiles fetches.
+        const int64_t share = (kTileRows + tiles - 1) / tiles;
+        for (int64_t t = 0; t < tiles; ++t) {
+          for (int64_t n = 0; n < columns; n += kTileRows) {
+            const int64_t rows = std::min<int64_t>(kTileRows, columns - n);
+            const int64_t next = first + n + (k_next == 0 ? kGroup : 0);
+            AddRows<V>(rows, run, alpha, b.at(k, first + n), b.along, packed.data() + (t * K + k) * width,
+                       width, sums.data() + (t * kGroup + n) * width, width,
+                       {b.at(k_next, std::min(next + t * share, N - kTileRows)), b.along, share, kRun});
+          }
         }
-        for (int64_t m = t * width; m < std::min(M, (t + 1) * width); ++m) {
-          float* to = y + m * y_row + first;
-          const float* from = sums + m % width;
-          for (int64_t n = 0; n < columns; ++n) to[n] = from[n * width] + (beta == 0 ? 0 : beta * to[n]);
-        }
+      }
+      for (int64_t m = 0; m < M; ++m) {
+        float* to = y + m * y_row + first;
+        const float* from = sums.data() + m / width * kGroup * width + m % width;
+        for (int64_t n = 0; n < columns; ++n) to[n] = from[n * width] + (beta == 0 ? 0 : beta * to[n]);
       }
     }
   });
@@ -140,12 +155,14 @@ void ByColumns(float alpha, const Matrix& a, const Matrix& b, float beta, int64_
 void ByRows(float alpha, const Matrix& a, const Matrix& b, float beta, int64_t M, int64_t N, int64_t K,
             float* y, int64_t y_row) {
   constexpr int V = kMostVectors;
-  const int64_t width = V * static_cast<int64_t>(hn::Lanes(F32())),
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), width = V * lanes,
                 row_tiles = (M + kTileRows - 1) / kTileRows;
   parallel_for((N + width - 1) / width, 1, [&](int64_t begin, int64_t end) {
-    // The last columns of b and of y, where they are less than a tile's width.
-    float b_edge[kRun * V * HWY_MAX_BYTES / sizeof(float)],
-        y_edge[kTileRows * V * HWY_MAX_BYTES / sizeof(float)];
+    // A run of b's columns lies dense, for a tile's rows are often a power of two apart and would share few cache lines'
+    // places; y's last columns have a tile of their own where they are less than its width.
+    alignas(64) float b_tile[kRun * V * HWY_MAX_BYTES / sizeof(float)];
+    float y_edge[kTileRows * V * HWY_MAX_BYTES / sizeof(float)];
     const int64_t last = std::min(N, end * width), edge = last % width;
     for (int64_t m = 0; m < M; ++m) {
       for (int64_t n = begin * width; n < last; ++n)
@@ -155,22 +172,27 @@ void ByRows(float alpha, const Matrix& a, const Matrix& b, float beta, int64_t M
       const int64_t run = std::min(kRun, K - k), lines = (kRun + row_tiles - 1) / row_tiles;
       for (int64_t n = begin * width; n < last; n += width) {
         const bool whole = n + width <= last;
-        const float* from = b.at(k, n);
-        if (!whole) {
-          std::fill(b_edge, b_edge + run * width, 0.f);
-          for (int64_t i = 0; i < run; ++i) std::copy_n(b.at(k + i, n), edge, b_edge + i * width);
-          from = b_edge;
+        if (whole) {
+          const float* from = b.at(k, n);
+          for (int64_t i = 0; i < run; ++i, from += b.row) {
+            for (int v = 0; v < V; ++v)
+              hn::Store(hn::LoadU(d, from + v * lanes), d, b_tile + i * width + v * lanes);
+          }
+        } else {
+          std::fill(b_tile, b_tile + run * width, 0.f);
+          for (int64_t i = 0; i < run; ++i) std::copy_n(b.at(k + i, n), edge, b_tile + i * width);
         }
         for (int64_t m = 0; m < M; m += kTileRows) {
           const int64_t rows = std::min<int64_t>(kTileRows, M - m);
           const float* some = a.at(m, k);
           const int64_t next = k + kRun + m / kTileRows * lines;
-          const Ahead ahead{b.at(std::min(next, K - 1), n), b.row, std::clamp<int64_t>(K - next, 0, lines)};
+          const Ahead ahead{b.at(std::min(next, K - 1), n), b.row, std::clamp<int64_t>(K - next, 0, lines),
+                            width};
           if (whole) {
-            AddRows<V>(rows, run, alpha, some, a.row, from, b.row, y + m * y_row + n, y_row, ahead);
+            AddRows<V>(rows, run, alpha, some, a.row, b_tile, width, y + m * y_row + n, y_row, ahead);
           } else {
             std::fill(y_edge, y_edge + rows * width, 0.f);
-            AddRows<V>(rows, run, alpha, some, a.row, from, width, y_edge, width, ahead);
+            AddRows<V>(rows, run, alpha, some, a.row, b_tile, width, y_edge, width, ahead);
             for (int64_t i = 0; i < rows; ++i) {
               for (int64_t j = 0; j < edge; ++j) y[(m + i) * y_row + n + j] += y_edge[i * width + j];
             }
