@@ -57,7 +57,8 @@ VARIANTS = {"auto": ("--chunking-method", "auto"), "filtered": ("--gradient-filt
 def compare_heads(o, shape, dtype):
     pytorch = warmed_up(Head(shape, DTYPES[dtype]))
     measured = {name: [] for name in ("ours", "share", "auto_share", *VARIANTS, *pytorch.ways)}
-    for _ in range(o.repeats):
+    for turn in range(o.repeats):
+        print(f"{shape} {dtype}: turn {turn + 1} of {o.repeats}", file=sys.stderr)
         ours = run_ours(o, "head", "--shape", shape, "--dtype", dtype)
         measured["ours"].append(ours["total_seconds"])
         measured["share"].append(ours["roofline_share"])
@@ -79,7 +80,8 @@ def compare_training(o, model):
     ours = run_ours(o, "train", "--preset", preset, *sizes)  # the first tells the sizes
     pytorch = warmed_up(Training(ours))
     measured = {name: [] for name in ("ours", "tokens_per_second", "share", *pytorch.ways)}
-    for _ in range(o.repeats):
+    for turn in range(o.repeats):
+        print(f"{model}: turn {turn + 1} of {o.repeats}", file=sys.stderr)
         ours = run_ours(o, "train", "--preset", preset, *sizes)
         measured["ours"].append(ours["step_seconds"])
         measured["tokens_per_second"].append(ours["tokens_per_second"])
@@ -199,8 +201,8 @@ def main():
             print(row, file=sys.stderr)
             same = [key for key in ("shape", "dtype", "model") if key in row]
             rows = [r for r in rows if any(r[key] != row[key] for key in same)] + [row]
-        results[part] = here | {"rows": rows}
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            results[part] = here | {"rows": rows}
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")  # at once: an interrupted run keeps what it measured
 
     measure("heads", compare_heads, [(shape, dtype) for shape in o.shapes for dtype in o.dtypes])
     measure("training", compare_training, [(model,) for model in o.models])
