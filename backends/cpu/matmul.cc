@@ -125,7 +125,8 @@ static void matmul_by_panels(CpuBackend& backend, double alpha, const Tensor& a,
       Tensor target = block(y, m, rows, n, columns);
       Tensor sum = target.dtype() == DType::f32 ? target : workspace(2, target);
       if (beta != 0 && !sum.is_same(target)) backend.copy(target, sum);
-      for (int64_t k = 0; k < std::max<int64_t>(K, 1); k += kDepth) {
+      const bool few = matmul_few_rows(alpha, block(a, m, rows, 0, K), block(b, 0, K, n, columns), beta, sum);
+      for (int64_t k = 0; !few && k < std::max<int64_t>(K, 1); k += kDepth) {
         const int64_t depth = std::min(kDepth, K - k);
         backend.matmul(alpha, widened(backend, 0, block(a, m, rows, k, depth)),
                        widened(backend, 1, block(b, k, depth, n, columns)), k == 0 ? beta : 1, sum);
@@ -138,7 +139,7 @@ static void matmul_by_panels(CpuBackend& backend, double alpha, const Tensor& a,
 void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
   if (y.numel() == 0) return;
   if (is_half(y.dtype()) || is_half(a.dtype()) || is_half(b.dtype())) {
-    if (matmul_bf16(alpha, a, b, beta, y)) return;
+    if (matmul_bf16(alpha, a, b, beta, y) || matmul_few_rows(alpha, a, b, beta, y)) return;
     if (y.dim() == 2) return matmul_by_panels(*this, alpha, a, b, beta, y);
     for (int64_t i = 0; i < y.size(0); ++i) {  // one matrix of the outermost batch dimension at a time
       const auto at = [&](const Tensor& x) {

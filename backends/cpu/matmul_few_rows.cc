@@ -1,17 +1,19 @@
 // Products of few rows with a large matrix.
 //
 // OpenBLAS packs both matrices before it multiplies: the price of one pass over b, which hundreds of rows share. A few
-// cannot, and meet it again at every chunk of a head and at every token that a model generates. Here only `a` is packed, or
-// nothing; b goes through the registers as it lies, and its next lines are fetched meanwhile.
+// cannot, and meet it again at every chunk of a head and at every token that a model generates. Here b's part of a tile comes
+// straight into the first-level cache, widened on the way if it has 16 bits, and its next lines are fetched meanwhile.
 //
-// Measured beside OpenBLAS (768 features, 50257 columns, two threads with AVX-512), logits and input gradient: 1.5 and 2.0
-// times as fast at 16 rows, 1.4 and 1.3 at 64, equal and 1.2 at 128, slower from 256 on. The weight gradient, whose inner
-// dimension is the few rows, gains nothing and stays with OpenBLAS.
+// Measured beside OpenBLAS (768 features, 50257 columns, f32, two threads with AVX-512), logits and input gradient: 2.4 and 2.0
+// times as fast at 16 rows, 1.5 and 1.3 at 64, 1.2 and 1.15 at 128, equal at 256; slower there where b is no larger than a
+// layer's weight. The weight gradient, whose inner dimension is the few rows, gains nothing and stays with OpenBLAS.
 #include "tapehead/backends/cpu/matmul_few_rows.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
+#include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/parallel.h"
 
 // clang-format off
@@ -35,20 +37,25 @@ constexpr int kMostVectors = 2;
 // in the second-level cache.
 constexpr int64_t kRun = 128;
 
-// A matrix by its two steps.
+// A matrix of f32, f16 or bf16 by its two steps, of which one is 1.
 struct Matrix {
-  const float* data;
+  DType dtype;
+  const std::byte* data;
   int64_t row, along;
-  const float* at(int64_t i, int64_t k) const { return data + i * row + k * along; }
+  const std::byte* at(int64_t i, int64_t k) const { return data + (i * row + k * along) * size_of(dtype); }
+  // The dense run of n elements from (i, k) on, as f32.
+  void widen(int64_t i, int64_t k, int64_t n, float* out) const {
+    convert_run(dtype, at(i, k), DType::f32, out, n);
+  }
 };
 
-// What a later tile will want, fetched evenly while this one is summed: of `rows` rows, `step` floats apart, the first `floats`,
-// two lines at a time. Into the second-level cache: the first one is full of this tile.
+// What a later tile will want, fetched evenly while this one is summed: of `rows` rows, `step` bytes apart, the first `bytes`, two
+// lines at a time. Into the second-level cache: the first one is full of this tile.
 struct Ahead {
-  const float* first;
-  int64_t step, rows, floats;
+  const std::byte* first;
+  int64_t step, rows, bytes;
 };
-constexpr int64_t kFetched = 32;
+constexpr int64_t kFetched = 128;
 
 // sums[i][0, V vectors) += alpha · Σ_k a[i][k] · b[k][0, V vectors), i < R, k < K; a's rows are dense.
 template <int R, int V>
@@ -56,7 +63,7 @@ void AddTile(int64_t K, float alpha, const float* a, int64_t a_row, const float*
              float* sums, int64_t sums_row, Ahead ahead) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t fetches = ahead.rows * (ahead.floats / kFetched);
+  const int64_t fetches = ahead.rows * (ahead.bytes / kFetched);
   const int64_t pause = std::max<int64_t>(1, K / std::max<int64_t>(fetches, 1));
   int64_t fetch = fetches > 0 ? 0 : K, along_row = 0;
   for (int64_t done = 0; done < K; done += kRun) {
@@ -71,7 +78,7 @@ void AddTile(int64_t K, float alpha, const float* a, int64_t a_row, const float*
         __builtin_prefetch(ahead.first + along_row, 0, 2);
         __builtin_prefetch(ahead.first + along_row + kFetched / 2, 0, 2);
         along_row += kFetched;
-        if (along_row == ahead.floats) {
+        if (along_row == ahead.bytes) {
           along_row = 0;
           ahead.first += ahead.step;
         }
@@ -115,30 +122,40 @@ template <int V>
 void ByColumns(float alpha, const Matrix& a, const Matrix& b, float beta, int64_t M, int64_t N, int64_t K,
                float* y, int64_t y_row) {
   const int64_t width = V * static_cast<int64_t>(hn::Lanes(F32())), tiles = (M + width - 1) / width;
-  std::vector<float> packed(static_cast<size_t>(tiles * K * width));
+  std::vector<float> packed(static_cast<size_t>(tiles * K * width)), a_row(static_cast<size_t>(K));
   for (int64_t m = 0; m < M; ++m) {
+    a.widen(m, 0, K, a_row.data());
     float* to = packed.data() + m / width * K * width + m % width;
-    for (int64_t k = 0; k < K; ++k) to[k * width] = *a.at(m, k);
+    for (int64_t k = 0; k < K; ++k) to[k * width] = a_row[static_cast<size_t>(k)];
   }
   // So many columns are turned back together: y's lines are then written whole.
   constexpr int64_t kGroup = 4 * kTileRows;
   parallel_for((N + kGroup - 1) / kGroup, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> sums(static_cast<size_t>(tiles * kGroup * width));
+    const bool narrow = b.dtype != DType::f32;
+    std::vector<float> wide(narrow ? static_cast<size_t>(kGroup * kRun) : 0);
     for (int64_t group = begin; group < end; ++group) {
       const int64_t first = group * kGroup, columns = std::min(kGroup, N - first);
       std::fill(sums.begin(), sums.end(), 0.f);
       // One run of `a`'s tile and of all columns is read from the first-level cache.
       for (int64_t k = 0; k < K; k += kRun) {
         const int64_t run = std::min(kRun, K - k), k_next = k + kRun < K ? k + kRun : 0;
-        // Rows of b's next run, that each of `a`'s tiles fetches.
+        const float* columns_of_b = reinterpret_cast<const float*>(b.at(k, first));
+        if (narrow) {
+          for (int64_t n = 0; n < columns; ++n) b.widen(k, first + n, run, wide.data() + n * kRun);
+          columns_of_b = wide.data();
+        }
+        const int64_t column_step = narrow ? kRun : b.along;
+        // Columns of b's next run, that each of `a`'s tiles fetches.
         const int64_t share = (kTileRows + tiles - 1) / tiles;
         for (int64_t t = 0; t < tiles; ++t) {
           for (int64_t n = 0; n < columns; n += kTileRows) {
-            const int64_t rows = std::min<int64_t>(kTileRows, columns - n);
-            const int64_t next = first + n + (k_next == 0 ? kGroup : 0);
-            AddRows<V>(rows, run, alpha, b.at(k, first + n), b.along, packed.data() + (t * K + k) * width,
-                       width, sums.data() + (t * kGroup + n) * width, width,
-                       {b.at(k_next, std::min(next + t * share, N - kTileRows)), b.along, share, kRun});
+            const int64_t next = first + n + t * share + (k_next == 0 ? kGroup : 0);
+            const Ahead ahead{b.at(k_next, std::min(next, N - kTileRows)), b.along * size_of(b.dtype), share,
+                              kRun * size_of(b.dtype)};
+            AddRows<V>(std::min<int64_t>(kTileRows, columns - n), run, alpha, columns_of_b + n * column_step,
+                       column_step, packed.data() + (t * K + k) * width, width,
+                       sums.data() + (t * kGroup + n) * width, width, ahead);
           }
         }
       }
@@ -159,43 +176,48 @@ void ByRows(float alpha, const Matrix& a, const Matrix& b, float beta, int64_t M
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), width = V * lanes,
                 row_tiles = (M + kTileRows - 1) / kTileRows;
   parallel_for((N + width - 1) / width, 1, [&](int64_t begin, int64_t end) {
-    // A run of b's columns lies dense, for a tile's rows are often a power of two apart and would share few cache lines'
-    // places; y's last columns have a tile of their own where they are less than its width.
-    alignas(64) float b_tile[kRun * V * HWY_MAX_BYTES / sizeof(float)];
-    float y_edge[kTileRows * V * HWY_MAX_BYTES / sizeof(float)];
-    const int64_t last = std::min(N, end * width), edge = last % width;
+    // A run of `a`, and one of some of b's columns, lie dense: rows are often a power of two apart, and would share few places
+    // in the cache. y's last columns have a tile of their own where they are less than its width.
+    const int64_t left = begin * width, last = std::min(N, end * width), edge = last % width;
+    const bool narrow = b.dtype != DType::f32;
+    std::vector<float> a_run(static_cast<size_t>(M * kRun)), b_run(static_cast<size_t>(kRun * width)),
+        b_wide(narrow ? static_cast<size_t>(kRun * (last - left)) : 0),
+        y_edge(static_cast<size_t>(kTileRows * width));
     for (int64_t m = 0; m < M; ++m) {
-      for (int64_t n = begin * width; n < last; ++n)
-        y[m * y_row + n] = beta == 0 ? 0 : beta * y[m * y_row + n];
+      for (int64_t n = left; n < last; ++n) y[m * y_row + n] = beta == 0 ? 0 : beta * y[m * y_row + n];
     }
     for (int64_t k = 0; k < K; k += kRun) {
       const int64_t run = std::min(kRun, K - k), lines = (kRun + row_tiles - 1) / row_tiles;
-      for (int64_t n = begin * width; n < last; n += width) {
+      for (int64_t m = 0; m < M; ++m) a.widen(m, k, run, a_run.data() + m * kRun);
+      const float* columns_of_b = reinterpret_cast<const float*>(b.at(k, left));
+      int64_t row_step = b.row;
+      if (narrow) {
+        row_step = last - left;
+        for (int64_t i = 0; i < run; ++i) b.widen(k + i, left, row_step, b_wide.data() + i * row_step);
+        columns_of_b = b_wide.data();
+      }
+      for (int64_t n = left; n < last; n += width) {
         const bool whole = n + width <= last;
-        if (whole) {
-          const float* from = b.at(k, n);
-          for (int64_t i = 0; i < run; ++i, from += b.row) {
-            for (int v = 0; v < V; ++v)
-              hn::Store(hn::LoadU(d, from + v * lanes), d, b_tile + i * width + v * lanes);
+        const float* from = columns_of_b + (n - left);
+        for (int64_t i = 0; i < run; ++i, from += row_step) {
+          float* to = b_run.data() + i * width;
+          if (!whole) {
+            std::copy_n(from, edge, to);
+            continue;
           }
-        } else {
-          std::fill(b_tile, b_tile + run * width, 0.f);
-          for (int64_t i = 0; i < run; ++i) std::copy_n(b.at(k + i, n), edge, b_tile + i * width);
+          for (int v = 0; v < V; ++v) hn::StoreU(hn::LoadU(d, from + v * lanes), d, to + v * lanes);
         }
         for (int64_t m = 0; m < M; m += kTileRows) {
           const int64_t rows = std::min<int64_t>(kTileRows, M - m);
-          const float* some = a.at(m, k);
           const int64_t next = k + kRun + m / kTileRows * lines;
-          const Ahead ahead{b.at(std::min(next, K - 1), n), b.row, std::clamp<int64_t>(K - next, 0, lines),
-                            width};
-          if (whole) {
-            AddRows<V>(rows, run, alpha, some, a.row, b_tile, width, y + m * y_row + n, y_row, ahead);
-          } else {
-            std::fill(y_edge, y_edge + rows * width, 0.f);
-            AddRows<V>(rows, run, alpha, some, a.row, b_tile, width, y_edge, width, ahead);
-            for (int64_t i = 0; i < rows; ++i) {
-              for (int64_t j = 0; j < edge; ++j) y[(m + i) * y_row + n + j] += y_edge[i * width + j];
-            }
+          const Ahead ahead{b.at(std::min(next, K - 1), n), b.row * size_of(b.dtype),
+                            std::clamp<int64_t>(K - next, 0, lines), kFetched};
+          float* const to = whole ? y + m * y_row + n : y_edge.data();
+          if (!whole) std::fill(y_edge.begin(), y_edge.end(), 0.f);
+          AddRows<V>(rows, run, alpha, a_run.data() + m * kRun, kRun, b_run.data(), width, to,
+                     whole ? y_row : width, ahead);
+          for (int64_t i = 0; !whole && i < rows; ++i) {
+            for (int64_t j = 0; j < edge; ++j) y[(m + i) * y_row + n + j] += to[i * width + j];
           }
         }
       }
@@ -205,8 +227,10 @@ void ByRows(float alpha, const Matrix& a, const Matrix& b, float beta, int64_t M
 
 void FewRows(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
   const int64_t M = y.size(0), N = y.size(1), K = a.size(1);
-  const Matrix ma{a.data<float>(), a.strides()[0], a.strides()[1]},
-      mb{b.data<float>(), b.strides()[0], b.strides()[1]};
+  const auto matrix = [](const Tensor& x) {
+    return Matrix{x.dtype(), static_cast<const std::byte*>(x.raw_data()), x.strides()[0], x.strides()[1]};
+  };
+  const Matrix ma = matrix(a), mb = matrix(b);
   const auto by = mb.row != 1                                   ? ByRows
                   : M <= static_cast<int64_t>(hn::Lanes(F32())) ? ByColumns<1>
                                                                 : ByColumns<kMostVectors>;
@@ -227,12 +251,12 @@ constexpr int64_t kFewRows = 128;
 constexpr int64_t kLargeMatrix = int64_t{1} << 17;
 
 bool matmul_few_rows(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
-  if (a.dtype() != DType::f32 || b.dtype() != DType::f32 || y.dtype() != DType::f32 || y.dim() != 2)
-    return false;
+  const auto narrowest = [](const Tensor& x) { return x.dtype() == DType::f32 || is_half(x.dtype()); };
+  if (!narrowest(a) || !narrowest(b) || y.dtype() != DType::f32 || y.dim() != 2) return false;
   const int64_t M = y.size(0), N = y.size(1), K = a.size(1);
-  const bool by_rows = b.strides()[1] == 1 && a.strides()[1] == 1, by_columns = b.strides()[0] == 1;
-  if (M > kFewRows || K * N < kLargeMatrix || alpha == 0 || !(by_rows || by_columns) || y.strides()[1] != 1)
-    return false;
+  if (M > kFewRows || K * N < kLargeMatrix || alpha == 0) return false;
+  const auto dense = [](const Tensor& x, size_t along) { return x.strides()[along] == 1; };
+  if (!dense(a, 1) || !dense(y, 1) || !(dense(b, 0) || dense(b, 1))) return false;
   // Each thread has columns of its own.
   if (N < 64 * omp_get_max_threads() || K < 16) return false;
   HWY_DYNAMIC_DISPATCH(FewRows)(alpha, a, b, beta, y);

@@ -5,9 +5,9 @@
 
 namespace tapehead {
 
-/// y = alpha · a·b + beta · y in f32, (M, K)·(K, N) -> (M, N), for the products of which OpenBLAS spends much on packing b: M
-/// is at most 128, b is large and dense along one dimension, y along its rows, and if b is dense along its rows, a is too.
-/// For anything else returns false and does nothing. No element's sum depends on the number of threads.
+/// y = alpha · a·b + beta · y, (M, K)·(K, N) -> (M, N), for the products of which OpenBLAS, or widening, spends much on b: M is at
+/// most 128, b is large and dense along one dimension, `a` and y are dense along their rows, y is f32, and a and b are f32, f16
+/// or bf16. For anything else returns false and does nothing. No element's sum depends on the number of threads.
 bool matmul_few_rows(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y);
 
 }  // namespace tapehead

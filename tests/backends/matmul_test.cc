@@ -179,11 +179,31 @@ TEST(MatmulKernel, FewRowsOfALargeMatrix) {
                  beta, what + " by columns");
           expect(f32({M, K}, 1), f32({K, N}, 2), alpha, beta, what + " by rows");
         }
-        expect(transpose(f32({K, M}, 1), 0, 1), transpose(f32({N, K}, 2), 0, 1), 1, 0,
-               what + ", a transposed");
+        for (const DType dtype : {DType::f16, DType::bf16}) {
+          const Tensor a = f32({M, K}, 1).to(dtype);
+          expect(a, transpose(f32({N, K}, 2).to(dtype), 0, 1), 1, 0,
+                 fmt::format("{} by columns in {}", what, dtype));
+          expect(a, f32({K, N}, 2).to(dtype), 1, 2, fmt::format("{} by rows in {}", what, dtype));
+        }
       }
     }
   });
+}
+
+// A result of 16 bits is summed in f32, one panel of columns after another, and rounded once.
+TEST(MatmulKernel, FewRowsWithAResultOf16Bits) {
+  const int64_t M = 9, N = 1500, K = 1100;
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    const Tensor a = random_tensor({M, K}, 1, 1, dtype);
+    for (const Tensor& b :
+         {random_tensor({K, N}, 2, 1, dtype), transpose(random_tensor({N, K}, 2, 1, dtype), 0, 1)}) {
+      Tensor exact({M, N}, DType::f64), y = random_tensor({M, N}, 3, 1, dtype);
+      backend(exact).copy(y, exact);
+      backend(exact).matmul(0.5, a.to(DType::f64), b.to(DType::f64), 2, exact);
+      backend(y).matmul(0.5, a, b, 2, y);
+      expect_close(y.to(DType::f64), exact, epsilon(dtype) / 2, 1e-4, std::string(name(dtype)));
+    }
+  }
 }
 
 TEST(MatmulKernel, FewRowsHaveTheSameBitsForAnyNumberOfThreads) {

@@ -197,7 +197,7 @@ void squared_norm(State& state) {
 
 // Real time: the kernels' threads are not the one that measures.
 void chunks(benchmark::internal::Benchmark* b) {
-  b->ArgName("rows")->Arg(64)->Arg(256)->Arg(512)->UseRealTime();
+  b->ArgName("rows")->Arg(16)->Arg(64)->Arg(128)->Arg(256)->Arg(512)->UseRealTime();
 }
 void contexts(benchmark::internal::Benchmark* b) {
   b->ArgName("T")->Arg(64)->Arg(128)->Arg(1024)->UseRealTime();
