@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <utility>
 
 #include "tapehead/core/error.h"
-#include "tapehead/core/random.h"
+#include "tapehead/models/shuffle.h"
 
 namespace tapehead {
 
@@ -27,12 +26,6 @@ Batches::Batches(const Dataset& data, int64_t rows, int64_t context, uint64_t se
   check<ValueError>(position.window >= 0 && position.window <= windows(),
                     "[batches] position {} of epoch {} is outside the data, which has {} windows",
                     position.window, position.epoch, windows());
-}
-
-// Fisher and Yates's shuffle (Knuth, TAOCP 2, algorithm 3.4.2P), by random numbers of (seed, round) alone.
-static void shuffle(std::span<int64_t> numbers, uint64_t seed, int64_t round) {
-  Generator generator{.seed = seed, .next = static_cast<uint64_t>(round) << 32};
-  for (size_t i = numbers.size(); i > 1; --i) std::swap(numbers[i - 1], numbers[generator.below(i)]);
 }
 
 void Batches::order_epoch() {

@@ -1,12 +1,4 @@
-// A run on disk: one safetensors file that holds everything, so that no two files have to belong together.
-//
-//   NAME.safetensors   parameters under Hugging Face's names; the optimiser's state as optimizer.WHAT.NAME (Optimizer::state:
-//                      first and second moments, master weights, ...); in the metadata, the rest as JSON under
-//                      "tapehead", and under "checksums" the XXH3 of that and of every tensor, as JSON
-//   NAME.json          a copy of that state to look at; never read back
-//
-// Both are written to temporary files, synced and renamed: after a crash the old checkpoint or the new one is
-// there.
+// Checkpoints of language models (checkpoint_tensors.h): their parameters have Hugging Face's names.
 #pragma once
 
 #include <memory>

@@ -4,9 +4,24 @@
 #include <cmath>
 #include <numbers>
 
-#include "tapehead/core/stopwatch.h"
-
 namespace tapehead {
+
+void EvaluationSum::add(const Tensor& loss, const CrossEntropyStats& stats) {
+  sum_.loss += loss.item();
+  sum_.tokens += stats.rows;
+  sum_.accuracy += static_cast<double>(stats.correct_rows);
+  for (const double entropy : stats.entropy.to_vector<double>()) {
+    if (!std::isnan(entropy)) sum_.entropy += entropy;  // of a target that counts
+  }
+}
+
+Evaluation EvaluationSum::mean() const {
+  Evaluation evaluation = sum_;
+  for (double* sum : {&evaluation.loss, &evaluation.accuracy, &evaluation.entropy})
+    *sum /= static_cast<double>(evaluation.tokens);
+  evaluation.seconds = stopwatch_.seconds();
+  return evaluation;
+}
 
 double bits_per_byte(const Evaluation& evaluation, int64_t bytes) {
   return evaluation.loss * static_cast<double>(evaluation.tokens) /
@@ -29,26 +44,17 @@ Evaluation evaluate(const LanguageModel& model, const Dataset& data, int64_t bat
       "[evaluate] {} tokens have no target: at least 2 are needed, one to predict the other from",
       data.size());
   check<ValueError>(batch_size >= 1, "[evaluate] batch_size is {}: it must be at least 1", batch_size);
-  const Stopwatch stopwatch;
+  EvaluationSum sum;
   const NoGradGuard no_grad;
   CrossEntropyStats stats;
   LinearCrossEntropyArgs args = head.evaluation_args();
   args.stats = &stats;
-  Evaluation evaluation;
   for (int64_t first = 0; first < windows.size(); first += batch_size) {
     const Batch batch = windows.read(first, std::min(batch_size, windows.size() - first));
     args.counted_rows = batch.target_tokens;
-    evaluation.loss += model.loss(batch.ids, batch.targets, args, {.first_seen = batch.first_seen}).item();
-    evaluation.tokens += batch.target_tokens;
-    evaluation.accuracy += static_cast<double>(stats.correct_rows);
-    for (const double entropy : stats.entropy.to_vector<double>()) {
-      if (!std::isnan(entropy)) evaluation.entropy += entropy;  // of a target that counts
-    }
+    sum.add(model.loss(batch.ids, batch.targets, args, {.first_seen = batch.first_seen}), stats);
   }
-  for (double* sum : {&evaluation.loss, &evaluation.accuracy, &evaluation.entropy})
-    *sum /= static_cast<double>(evaluation.tokens);
-  evaluation.seconds = stopwatch.seconds();
-  return evaluation;
+  return sum.mean();
 }
 
 }  // namespace tapehead

@@ -1,6 +1,7 @@
 // The loss of a model on tokens that it was not trained on.
 #pragma once
 
+#include "tapehead/core/stopwatch.h"
 #include "tapehead/models/batches.h"
 #include "tapehead/models/train_config.h"
 
@@ -13,6 +14,20 @@ struct Evaluation {
   double accuracy = 0;  ///< share of them that the model held likeliest
   double entropy = 0;   ///< of its predictions, in nats: the mean over the targets
   double seconds = 0;
+};
+
+/// A measurement that is made in parts.
+class EvaluationSum {
+ public:
+  /// `loss`, a scalar, is the sum over the targets that the statistics are of.
+  void add(const Tensor& loss, const CrossEntropyStats& stats);
+
+  /// Of all parts, and the time since it was made. There was a target.
+  Evaluation mean() const;
+
+ private:
+  Evaluation sum_;
+  Stopwatch stopwatch_;
 };
 
 /// Bits per byte of text: what losses under different tokenizers are compared by. `bytes` is the size of the text

@@ -5,8 +5,12 @@
 #include <cstring>
 #include <numeric>
 
+#include "tapehead/core/checksum.h"
 #include "tapehead/core/safetensors.h"
-#include "tapehead/models/batches.h"
+#include "tapehead/core/stopwatch.h"
+#include "tapehead/models/checkpoint_tensors.h"
+#include "tapehead/models/seeds.h"
+#include "tapehead/models/shuffle.h"
 
 namespace tapehead {
 
@@ -31,23 +35,15 @@ LabelledFeatures LabelledFeatures::open(const std::string& path) {
   return data;
 }
 
-void HeadTrainConfig::validate() const {
-  const auto at_least = [](auto value, auto least, const char* field) {
-    check<ValueError>(value >= least, "[train-head] {} is {}: it must be at least {}", field, value, least);
-  };
-  at_least(classes, 0, "classes");
-  at_least(steps, 1, "steps");
-  at_least(batch_size, 1, "batch_size");
-  at_least(warmup_steps, 0, "warmup_steps");
-  at_least(min_lr, 0.0, "min_lr");
-  check<ValueError>(std::isfinite(peak_lr) && min_lr <= peak_lr,
-                    "[train-head] min_lr is {} and peak_lr {}: min_lr must not be larger", min_lr, peak_lr);
-  check<ValueError>(held_out >= 0 && held_out < 1, "[train-head] held_out is {}: it must be in [0, 1)",
-                    held_out);
-  Schedule{.name = schedule}.at(1);  // throws
-  optimizer.validate();
-  head.training_args();  // throws
+FeaturesIdentity LabelledFeatures::identity() const {
+  return {.rows = features.size(0),
+          .features = features.size(1),
+          .dtype = features.dtype(),
+          .targets =
+              checksum({static_cast<const char*>(targets.raw_data()), static_cast<size_t>(targets.bytes())})};
 }
+
+// ---- Begin and resume
 
 // The classes, with every target among them.
 static int64_t count_classes(const HeadTrainConfig& config, const LabelledFeatures& data) {
@@ -67,7 +63,10 @@ static int64_t count_classes(const HeadTrainConfig& config, const LabelledFeatur
 }
 
 HeadTrainer::HeadTrainer(HeadTrainConfig config, LabelledFeatures data)
-    : config_(std::move(config)), data_(std::move(data)), filter_{.seed = config_.seed} {
+    : config_(std::move(config)),
+      data_(std::move(data)),
+      identity_(data_.identity()),
+      filter_{.seed = derive_seed(config_.seed, Purpose::filter)} {
   config_.classes = count_classes(config_, data_);
   const DType dtype = data_.features.dtype();
   parameters_ = {
@@ -78,26 +77,67 @@ HeadTrainer::HeadTrainer(HeadTrainConfig config, LabelledFeatures data)
 
   training_.resize(static_cast<size_t>(data_.targets.numel()));
   std::iota(training_.begin(), training_.end(), int64_t{0});
-  shuffle();
+  shuffle(training_, derive_seed(config_.seed, Purpose::split), 0);
   const auto held_out = static_cast<int64_t>(config_.held_out * static_cast<double>(training_.size()));
   held_out_.assign(training_.end() - held_out, training_.end());
   training_.resize(training_.size() - static_cast<size_t>(held_out));
   check<ValueError>(config_.batch_size <= std::ssize(training_),
                     "[train-head] a batch of {} rows, but there are {} to train on: take a smaller batch",
                     config_.batch_size, training_.size());
+  const auto* targets = data_.targets.data<int64_t>();
+  check<ValueError>(
+      held_out == 0 ||
+          std::ranges::any_of(held_out_, [&](int64_t row) { return targets[row] != kIgnoredTarget; }),
+      "[train-head] none of the {} rows held out has a target that counts: hold out more, or none", held_out);
+  order_epoch();
 }
 
-// Fisher and Yates's, from the order before it.
-void HeadTrainer::shuffle() {
-  Generator generator{.seed = config_.seed, .next = static_cast<uint64_t>(epoch_) << 40};
-  for (size_t i = training_.size(); i > 1; --i) std::swap(training_[i - 1], training_[generator.below(i)]);
+HeadTrainer HeadTrainer::resume(const std::string& path, LabelledFeatures data) {
+  const CheckpointTensors file(path);
+  const HeadTrainState state = file.parse_state(parse_head_state);
+  const FeaturesIdentity found = data.identity();
+  check<ValueError>(found == state.data,
+                    "[train-head] {} was trained on {} rows of {} features in {}, and there are {} of {} in "
+                    "{}{}: resume with the "
+                    "same features",
+                    path, state.data.rows, state.data.features, state.data.dtype, found.rows, found.features,
+                    found.dtype, found.targets == state.data.targets ? "" : ", with other targets");
+  HeadTrainer trainer(state.config, std::move(data));
+  file.load(trainer.parameters_, trainer.optimizer_.get());
+  trainer.optimizer_->set_steps(state.optimizer_steps);
+  trainer.progress_ = state.progress;
+  trainer.epoch_ = state.epoch;
+  trainer.order_epoch();
+  trainer.next_ = state.next_row;
+  trainer.filter_ = state.filter;
+  trainer.resumed_from_ = path;
+  return trainer;
+}
+
+void HeadTrainer::save(const std::string& path) const {
+  const HeadTrainState state = {.config = config_,
+                                .progress = progress_,
+                                .optimizer_steps = optimizer_->steps(),
+                                .epoch = epoch_,
+                                .next_row = next_,
+                                .filter = filter_,
+                                .data = identity_};
+  write_checkpoint(path, to_json(state), parameters_, optimizer_.get());
+}
+
+// ---- Rows
+
+void HeadTrainer::order_epoch() {
+  order_ = training_;
+  shuffle(order_, derive_seed(config_.seed, Purpose::order), epoch_);
 }
 
 HeadTrainer::Rows HeadTrainer::gather(std::span<const int64_t> rows) const {
   const auto count = static_cast<int64_t>(rows.size());
   const Device host;
   Rows batch = {.features = Tensor({count, data_.features.size(1)}, data_.features.dtype(), host),
-                .targets = Tensor({count}, DType::i64, host)};
+                .targets = Tensor({count}, DType::i64, host),
+                .counted = 0};
   const auto row_bytes = static_cast<size_t>(data_.features.bytes() / data_.features.size(0));
   const auto* from = static_cast<const std::byte*>(data_.features.raw_data());
   auto* to = static_cast<std::byte*>(batch.features.mutable_raw_data());
@@ -106,63 +146,78 @@ HeadTrainer::Rows HeadTrainer::gather(std::span<const int64_t> rows) const {
     const auto row = static_cast<size_t>(rows[i]);
     std::memcpy(to + i * row_bytes, from + row * row_bytes, row_bytes);
     targets[i] = data_.targets.data<int64_t>()[row];
+    batch.counted += targets[i] != kIgnoredTarget;
   }
   const Device device = parameters_[0].second.device();
-  return {.features = batch.features.to(device), .targets = batch.targets.to(device)};
+  batch.features = batch.features.to(device);
+  batch.targets = batch.targets.to(device);
+  return batch;
 }
 
-double HeadTrainer::step() {
+HeadTrainer::Rows HeadTrainer::next_batch() {
   std::vector<int64_t> rows;
   while (std::ssize(rows) < config_.batch_size) {
-    if (next_ == training_.size()) {
+    if (next_ == std::ssize(order_)) {
       ++epoch_;
       next_ = 0;
-      shuffle();
+      order_epoch();
     }
-    rows.push_back(training_[next_++]);
+    rows.push_back(order_[static_cast<size_t>(next_++)]);
   }
-  const Rows batch = gather(rows);
-  LinearCrossEntropyArgs args = config_.head.training_args();
-  args.filter_numbers = &filter_;
-  if (config_.bias) args.bias = parameters_[1].second;
-  const Tensor loss = linear_cross_entropy(batch.features, parameters_[0].second, batch.targets, args);
-  backward(loss);
-  const double norm = gradient_norm(parameters_);
-  if (!std::isfinite(loss.item()) || !std::isfinite(norm)) {
-    optimizer_->zero_grad();
-    fail<RuntimeError>(
-        "[train-head] step {} diverged: its loss is {} and its gradient's norm {}; look for a NaN among the "
-        "features, or lower the learning rate",
-        steps_made() + 1, loss.item(), norm);
-  }
-  const Schedule schedule{.name = config_.schedule,
-                          .peak = config_.peak_lr,
-                          .minimum = config_.min_lr,
-                          .warmup = config_.warmup_steps,
-                          .steps = config_.steps};
-  optimizer_->step(schedule.at(steps_made() + 1));
-  optimizer_->zero_grad();
-  return loss.item();
+  return gather(rows);
 }
 
-HeadEvaluation HeadTrainer::evaluate() const {
+// ---- A step, and what came of it
+
+Tensor HeadTrainer::loss(const Rows& batch, LinearCrossEntropyArgs args) const {
+  args.counted_rows = batch.counted;
+  if (config_.bias) args.bias = parameters_[1].second;
+  return linear_cross_entropy(batch.features, parameters_[0].second, batch.targets, args);
+}
+
+StepMetrics HeadTrainer::step() {
+  const Stopwatch stopwatch;
+  StepMetrics metrics{.step = steps_made() + 1, .epoch = epoch_ + (next_ == std::ssize(order_))};
+  metrics.lr = config_.learning_rates().at(metrics.step);
+  const Rows batch = next_batch();
+  metrics.tokens = batch.counted;
+  LinearCrossEntropyArgs args = config_.head.training_args();
+  args.filter_numbers = &filter_;
+  args.filter_stats = std::make_shared<GradientFilterStats>();
+  try {
+    const Tensor mean = loss(batch, args);
+    backward(mean);
+    const LossAndNorm numbers = read_loss_and_norm(mean.detach().to(DType::f64), parameters_);
+    metrics.loss = numbers.loss;
+    metrics.grad_norm = numbers.gradient_norm;
+    check<RuntimeError>(std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm),
+                        "[train-head] step {} diverged: its loss is {} and its gradient's norm {}; nothing "
+                        "was changed. Look for a NaN "
+                        "among the features, or lower the learning rate",
+                        metrics.step, metrics.loss, metrics.grad_norm);
+    finish_step(metrics, *optimizer_);
+  } catch (...) {
+    optimizer_->zero_grad();
+    throw;
+  }
+  metrics.filter = *args.filter_stats;
+  metrics.seconds = stopwatch.seconds();
+  return metrics;
+}
+
+Evaluation HeadTrainer::evaluate() const {
   check<ValueError>(!held_out_.empty(), "[train-head] no rows are held out to measure on");
   const NoGradGuard no_grad;
   LinearCrossEntropyArgs args = config_.head.evaluation_args();
   CrossEntropyStats stats;
   args.stats = &stats;
-  if (config_.bias) args.bias = parameters_[1].second;
-  HeadEvaluation evaluation;
-  for (size_t first = 0; first < held_out_.size(); first += static_cast<size_t>(config_.batch_size)) {
-    const Rows batch = gather(std::span(held_out_).subspan(
-        first, std::min(static_cast<size_t>(config_.batch_size), held_out_.size() - first)));
-    evaluation.loss +=
-        linear_cross_entropy(batch.features, parameters_[0].second, batch.targets, args).item();
-    evaluation.rows += stats.rows;
-    evaluation.correct_rows += stats.correct_rows;
+  EvaluationSum sum;
+  const auto size = static_cast<size_t>(config_.batch_size);
+  for (size_t first = 0; first < held_out_.size(); first += size) {
+    const Rows batch = gather(std::span(held_out_).subspan(first, std::min(size, held_out_.size() - first)));
+    sum.add(loss(batch, args), stats);
   }
-  evaluation.loss /= static_cast<double>(std::max<int64_t>(evaluation.rows, 1));
-  return evaluation;
+  return sum.mean();
 }
 
 }  // namespace tapehead

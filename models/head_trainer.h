@@ -3,9 +3,13 @@
 // Shape letters: N rows, F features, C classes.
 #pragma once
 
-#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
-#include "tapehead/models/train_config.h"
+#include "tapehead/models/head_state.h"
+#include "tapehead/models/training_run.h"
 
 namespace tapehead {
 
@@ -18,63 +22,56 @@ struct LabelledFeatures {
   /// "features" and "targets" of a safetensors file, mapped. Throws ValueError that names the file and what is wrong: one of
   /// them missing, another shape or dtype, or rows and targets that differ in number.
   static LabelledFeatures open(const std::string& path);
-};
 
-struct HeadTrainConfig {
-  int64_t classes = 0;  ///< 0: the largest target and one
-  bool bias = false;
-  int64_t steps = 1000;
-  int64_t batch_size = 4096;  ///< rows in a step
-  std::string schedule = "cosine";
-  double peak_lr = 1e-2, min_lr = 0;
-  int64_t warmup_steps = 0;
-  OptimizerOptions optimizer = {.weight_decay = 0};
-  HeadConfig head = {};
-  double held_out = 0.05;  ///< fraction of the rows, chosen by seed, that are only measured on
-  uint64_t seed = 0;
-
-  void validate() const;
-};
-
-/// How a head does on rows that it was not trained on.
-struct HeadEvaluation {
-  double loss = 0;  ///< nats a row
-  int64_t rows = 0, correct_rows = 0;
+  FeaturesIdentity identity() const;
 };
 
 /// Trains a weight (C, F), which begins at zero, and a bias (C), on the device that is the default one when it is made. Weights
 /// have the features' dtype; those of 16 bits have f32 masters. An epoch visits each row once, in an order that depends on
-/// (seed, epoch) alone. Memory: 8 bytes a row, the head's, and a batch of features.
-class HeadTrainer {
+/// (seed, epoch) alone. Memory: 16 bytes a row, the head's, and a batch of features.
+class HeadTrainer final : public TrainingRun {
  public:
   /// Throws ValueError on a config that cannot be, and on a target outside the classes, naming its row.
   HeadTrainer(HeadTrainConfig config, LabelledFeatures data);
 
-  /// One step; the batch's loss. Throws RuntimeError if it is no finite number; then nothing was changed.
-  double step();
-  int64_t steps_made() const { return optimizer_->steps(); }
-  const HeadTrainConfig& config() const { return config_; }
+  /// Continues the run that wrote the checkpoint at `path`, bit for bit as if it had never stopped, given the same features.
+  /// Throws ValueError that names the file for other features and for what is wrong with it (checkpoint_tensors.h).
+  static HeadTrainer resume(const std::string& path, LabelledFeatures data);
+
+  StepMetrics step() override;
+  void save(const std::string& path) const override;
 
   /// On the rows held out. Throws ValueError if there are none.
-  HeadEvaluation evaluate() const;
+  Evaluation evaluate() const;
 
+  /// With the classes that were counted.
+  const HeadTrainConfig& config() const { return config_; }
   /// weight, and bias if there is one.
   const ParameterList& parameters() const { return parameters_; }
 
  private:
   struct Rows {
     Tensor features, targets;
+    int64_t counted;  // whose target is none to be ignored
   };
   Rows gather(std::span<const int64_t> rows) const;
-  void shuffle();
+  Rows next_batch();
+  void order_epoch();
+  Tensor loss(const Rows& batch, LinearCrossEntropyArgs args) const;
+
+  Rules rules() const override { return rules_of(config_); }
+  void change_steps(int64_t steps) override { config_.steps = steps; }
+  bool has_held_out() const override { return !held_out_.empty(); }
+  Evaluation evaluate_held_out() const override { return evaluate(); }
 
   HeadTrainConfig config_;
   LabelledFeatures data_;
+  FeaturesIdentity identity_;
   ParameterList parameters_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::vector<int64_t> training_, held_out_;  // rows
-  int64_t epoch_ = 0;
-  size_t next_ = 0;  // of training_
+  std::vector<int64_t> training_, held_out_;  // rows, by number
+  std::vector<int64_t> order_;                // of the training rows in this epoch
+  int64_t epoch_ = 0, next_ = 0;              // of order_
   Generator filter_;
 };
 

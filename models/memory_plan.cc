@@ -8,6 +8,21 @@
 
 namespace tapehead {
 
+static int64_t count_parameters(ModelConfig model, int64_t layers, int64_t words, int64_t positions) {
+  model.n_layer = layers;
+  model.vocab_size = words;
+  model.n_positions = positions;
+  return make_model(model, 0)->parameter_count();
+}
+
+int64_t parameter_bytes(const ModelConfig& model, DType dtype) {
+  const int64_t least = count_parameters(model, 1, 2, 1), block = count_parameters(model, 2, 2, 1) - least,
+                word = count_parameters(model, 1, 3, 1) - least,
+                position = count_parameters(model, 1, 2, 2) - least;
+  return size_of(dtype) * (least + (model.n_layer - 1) * block + (model.vocab_size - 2) * word +
+                           (model.n_positions - 1) * position);
+}
+
 // What forward keeps of `rows` contexts of `positions` tokens each.
 static int64_t count_activations(const LanguageModel& model, int64_t rows, int64_t positions,
                                  bool recompute) {

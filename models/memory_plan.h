@@ -21,6 +21,10 @@ struct MemoryPlan {
   int64_t peak = 0;
 };
 
+/// Bytes of the parameters of a model that does not stand yet: counted on models of one and two of its blocks, since every size is
+/// linear in layers, vocabulary and positions.
+int64_t parameter_bytes(const ModelConfig& model, DType dtype);
+
 /// Plans for one model with micro-batches of any size. What a row of activations takes is counted on two short rows of
 /// tokens that go through the model, so it is true of every architecture; that takes a small part of a step.
 class MemoryPlanner {

@@ -1,9 +1,7 @@
 #include "tapehead/models/train_config.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "tapehead/models/batches.h"
+#include "tapehead/models/training_rules.h"
 
 namespace tapehead {
 
@@ -42,35 +40,11 @@ void TrainConfig::validate() const {
   model.validate();
   check<ValueError>(dtype == DType::f32 || dtype == DType::bf16,
                     "[train] dtype is {}: a model is trained in f32 or in bf16", dtype);
-  const auto at_least = [](auto value, auto least, const char* field) {
-    check<ValueError>(value >= least, "[train] {} is {}: it must be at least {}", field, value, least);
-  };
-  at_least(steps, 1, "steps");
-  at_least(batch_size, 1, "batch_size");
-  at_least(micro_batch_size, 0, "micro_batch_size");
-  at_least(peak_lr, 0.0, "peak_lr");
-  at_least(min_lr, 0.0, "min_lr");
-  at_least(warmup_steps, 0, "warmup_steps");
-  at_least(decay_steps, 0, "decay_steps");
-  at_least(clip_norm, 0.0, "clip_norm");
-  at_least(skip_z_score, 0.0, "skip_z_score");
-  at_least(eval_interval, 0, "eval_interval");
-  at_least(save_interval, 0, "save_interval");
-  at_least(keep, 0, "keep");
-  head.training_args();        // throws
-  learning_rates().at(steps);  // throws
-  optimizer.validate();
-  check<ValueError>(std::isfinite(peak_lr) && min_lr <= peak_lr,
-                    "[train] min_lr is {} and peak_lr {}: min_lr must not be larger", min_lr, peak_lr);
+  check_training(*this, "train");
+  check<ValueError>(micro_batch_size >= 0, "[train] micro_batch_size is {}: it must be at least 0",
+                    micro_batch_size);
 }
 
-Schedule TrainConfig::learning_rates() const {
-  return {.name = schedule,
-          .peak = peak_lr,
-          .minimum = min_lr,
-          .warmup = warmup_steps,
-          .steps = steps,
-          .decay = decay_steps};
-}
+Schedule TrainConfig::learning_rates() const { return schedule_of(*this); }
 
 }  // namespace tapehead

@@ -4,21 +4,9 @@
 #include <string>
 
 #include "tapehead/models/batch_gradient.h"
-#include "tapehead/models/step_guard.h"
+#include "tapehead/models/train_progress.h"
 
 namespace tapehead {
-
-/// What a run has behind it.
-struct TrainProgress {
-  int64_t step = 0;            ///< made or skipped
-  RunningStatistics loss;      ///< whose mean is the smoothed loss
-  StepGuard guard;             ///< the statistics behind skip_z_score
-  int64_t evaluated_step = 0;  ///< of the last evaluation
-  int64_t best_step = 0;       ///< of the lowest held-out loss; 0: there was no evaluation yet
-  double best_loss = 0;
-
-  bool operator==(const TrainProgress&) const = default;
-};
 
 struct TrainState {
   TrainConfig config = {};
@@ -31,14 +19,10 @@ struct TrainState {
   StepNumbers numbers = {};
 };
 
-/// The format's version. A reader takes its own and older ones.
-constexpr int64_t kTrainStateVersion = 2;
-
 /// All of the state, and the version.
 std::string to_json(const TrainState& state);
 
-/// Throws ValueError, without a name of what it read: on a version that is newer, a field that is missing or of another type,
-/// an invalid config.
+/// Throws what read_state() does (state_json.h), and ValueError on an invalid config.
 TrainState parse_train_state(const std::string& json);
 
 }  // namespace tapehead

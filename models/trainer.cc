@@ -5,8 +5,8 @@
 #include "tapehead/core/op_timer.h"
 #include "tapehead/core/stopwatch.h"
 #include "tapehead/models/checkpoint.h"
-#include "tapehead/models/checkpoint_files.h"
 #include "tapehead/models/freeze.h"
+#include "tapehead/models/seeds.h"
 #include "tapehead/models/tokenizer_match.h"
 
 namespace tapehead {
@@ -14,14 +14,6 @@ namespace tapehead {
 // ---- Begin and resume
 
 namespace {
-
-// The seeds of a run's other random numbers, made from its own with blocks that initialisation never reaches.
-enum class Purpose : uint64_t { order, dropout, filter };
-
-uint64_t derive_seed(uint64_t seed, Purpose purpose) {
-  const auto words = philox(seed, ~uint64_t{0} - static_cast<uint64_t>(purpose));
-  return uint64_t{words[0]} << 32 | words[1];
-}
 
 TrainConfig checked(TrainConfig config, const Dataset& training, const std::optional<Dataset>& held_out) {
   config.validate();
@@ -97,12 +89,6 @@ Trainer Trainer::resume(const std::string& path, Dataset training, std::optional
   return trainer;
 }
 
-void Trainer::set_steps(int64_t steps) {
-  check<ValueError>(steps >= steps_made(), "[train] {} steps were made already, more than {}", steps_made(),
-                    steps);
-  config_.steps = steps;
-}
-
 void Trainer::save(const std::string& path) const {
   save_checkpoint(path,
                   {.config = config_,
@@ -119,7 +105,9 @@ void Trainer::save(const std::string& path) const {
 
 StepMetrics Trainer::step() {
   const Stopwatch stopwatch;
-  StepMetrics metrics{.step = steps_made() + 1, .epoch = batches_.position().epoch};
+  const DataPosition position = batches_.position();
+  StepMetrics metrics{.step = steps_made() + 1,
+                      .epoch = position.epoch + (position.window == batches_.windows())};
   metrics.lr = config_.learning_rates().at(metrics.step);
   const Batch batch = batches_.next();
   metrics.tokens = batch.target_tokens;
@@ -134,7 +122,7 @@ StepMetrics Trainer::step() {
     metrics.grad_norm = numbers.gradient_norm;
     if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm))
       explain_divergence(metrics, batch, numbers_before);
-    update(metrics);
+    finish_step(metrics, *optimizer_);
     OpTimer::charge("optimizer");
   } catch (...) {
     optimizer_->zero_grad();
@@ -142,15 +130,6 @@ StepMetrics Trainer::step() {
   }
   metrics.seconds = stopwatch.seconds();
   return metrics;
-}
-
-void Trainer::update(StepMetrics& metrics) {
-  metrics.skipped = progress_.guard.skips(metrics.loss, metrics.grad_norm, config_.skip_z_score);
-  if (!metrics.skipped) optimizer_->step(metrics.lr, clip_scale(metrics.grad_norm, config_.clip_norm));
-  optimizer_->zero_grad();
-  progress_.step = metrics.step;
-  progress_.loss.add(metrics.loss);
-  metrics.smoothed_loss = progress_.loss.mean();
 }
 
 void Trainer::explain_divergence(const StepMetrics& metrics, const Batch& batch, StepNumbers numbers) {
@@ -169,65 +148,8 @@ void Trainer::explain_divergence(const StepMetrics& metrics, const Batch& batch,
       metrics.step, metrics.loss, metrics.grad_norm, cause);
 }
 
-// ---- The run
-
-// Whether the loss is the lowest so far.
-bool Trainer::evaluate_held_out(const RunCallbacks& callbacks, RunResult& result) {
-  result.evaluation = evaluate(*model_, *held_out_, config_.batch_size, config_.head, config_.document_mask);
-  result.evaluation->step = progress_.evaluated_step = steps_made();
-  const double loss = result.evaluation->loss;
-  const bool best = std::isfinite(loss) && (progress_.best_step == 0 || loss < progress_.best_loss);
-  if (best) {
-    progress_.best_step = steps_made();
-    progress_.best_loss = loss;
-  }
-  if (callbacks.on_evaluation) callbacks.on_evaluation(*result.evaluation);
-  return best;
-}
-
-void Trainer::save_and_keep(const RunCallbacks& callbacks) const {
-  if (callbacks.checkpoint_path.empty()) return;
-  save(callbacks.checkpoint_path);
-  keep(callbacks.checkpoint_path);
-  if (callbacks.on_save) callbacks.on_save(callbacks.checkpoint_path);
-}
-
-void Trainer::keep(const std::string& latest) const {
-  keep_numbered(latest, steps_made(), config_.keep);
-  if (config_.keep_best && progress_.best_step > 0 && progress_.best_step == steps_made())
-    keep_as_best(latest);
-}
-
-RunResult Trainer::run(const RunCallbacks& callbacks) {
-  RunResult result;
-  const auto finished = [&] { return steps_made() >= config_.steps; };
-  const auto stopped = [&] { return callbacks.stop && callbacks.stop->load(); };
-  const auto is_due = [&](int64_t interval) { return interval > 0 && steps_made() % interval == 0; };
-  const auto evaluate_if_due = [&] {
-    return held_out_ && is_due(config_.eval_interval) && progress_.evaluated_step < steps_made() &&
-           evaluate_held_out(callbacks, result);
-  };
-
-  // What the process that was here before may not have come to.
-  if (!resumed_from_.empty() && resumed_from_ == callbacks.checkpoint_path) keep(resumed_from_);
-  if (!finished() && evaluate_if_due() && config_.keep_best) save_and_keep(callbacks);
-
-  while (!finished() && !stopped()) {
-    const StepMetrics metrics = step();
-    if (callbacks.on_step) callbacks.on_step(metrics);
-    if (finished() || stopped()) break;
-    const bool best = evaluate_if_due();
-    if (is_due(config_.save_interval) || (best && config_.keep_best)) save_and_keep(callbacks);
-  }
-  save_and_keep(callbacks);
-  if (finished() && held_out_) {
-    evaluate_held_out(callbacks, result);
-    save_and_keep(callbacks);  // of the evaluation, too
-  }
-  result.finished = finished();
-  result.step = steps_made();
-  result.head = head_;
-  return result;
+Evaluation Trainer::evaluate_held_out() const {
+  return evaluate(*model_, *held_out_, config_.batch_size, config_.head, config_.document_mask);
 }
 
 }  // namespace tapehead

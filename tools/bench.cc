@@ -4,20 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "tapehead/core/device.h"
-#include "tapehead/core/stopwatch.h"
 #include "tapehead/tools/commands.h"
 
 namespace tapehead {
-
-double seconds_of(const std::function<void()>& work) {
-  DeviceRuntime& device = device_runtime(default_device());
-  device.synchronize();
-  const Stopwatch stopwatch;
-  work();
-  device.synchronize();
-  return stopwatch.seconds();
-}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

@@ -1,7 +1,6 @@
 // What the benchmarks of `tapehead bench` share.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 namespace CLI {
@@ -13,9 +12,6 @@ namespace tapehead {
 /// `bench head` and `bench train`, as subcommands of `bench`.
 void add_bench_head(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
-
-/// Wall time, until the default device is done.
-double seconds_of(const std::function<void()>& work);
 
 /// Of one value or more.
 double median(std::vector<double> values);

@@ -8,11 +8,11 @@
 #include "tapehead/ops/linear_cross_entropy.h"
 #include "tapehead/ops/random.h"
 #include "tapehead/tools/bench.h"
-#include "tapehead/tools/device_option.h"
+#include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/head_arguments.h"
 #include "tapehead/tools/product_floor.h"
-#include "tapehead/tools/threads_option.h"
+#include "tapehead/tools/timing.h"
 
 namespace tapehead {
 namespace {
@@ -25,7 +25,7 @@ struct HeadBench {
   double ignored = 0;
   int64_t repeats = 5;
   bool as_json = false;
-  DeviceOption device;
+  ComputeOptions compute;
 };
 
 struct Sizes {
@@ -42,7 +42,7 @@ Sizes parse_shape(const std::string& text) {
 }
 
 void bench_head(const HeadBench& o) {
-  const DeviceGuard device = o.device.use();
+  const DeviceGuard device = o.compute.use_device();
   const auto [N, F, C] = parse_shape(o.shape);
   const DType dtype = parse_dtype(o.dtype);
   check<ValueError>(is_floating(dtype), "--dtype {}: it is f64, f32, f16 or bf16", o.dtype);
@@ -125,8 +125,7 @@ void add_bench_head(CLI::App& bench) {
   head->add_option("--ignored", options->ignored, "share of the rows that are ignored")
       ->capture_default_str();
   head->add_option("--repeats", options->repeats, "how often; medians are printed")->capture_default_str();
-  options->device.add_to(*head);
-  add_threads_option(*head);
+  options->compute.add_to(*head);
   head->add_flag("--json", options->as_json, "print one JSON object");
   head->footer("Example:\n  tapehead bench head --shape 2048,256,8192 --dtype bf16 --chunking-method auto");
   head->callback([=] { bench_head(*options); });

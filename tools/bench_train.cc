@@ -14,11 +14,11 @@
 #include "tapehead/core/op_timer.h"
 #include "tapehead/models/trainer.h"
 #include "tapehead/tools/bench.h"
-#include "tapehead/tools/device_option.h"
+#include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/product_floor.h"
 #include "tapehead/tools/step_arguments.h"
-#include "tapehead/tools/threads_option.h"
+#include "tapehead/tools/timing.h"
 
 namespace tapehead {
 namespace {
@@ -32,7 +32,7 @@ struct TrainBench {
   std::string gradient_filter = "none";
   int64_t repeats = 5;
   bool as_json = false;
-  DeviceOption device;
+  ComputeOptions compute;
 };
 
 struct Measured {
@@ -104,7 +104,7 @@ json json_of(const Measured& m) {
 
 void bench_train(const TrainBench& o) {
   check<ValueError>(o.repeats >= 1, "--repeats {}: at least 1", o.repeats);
-  const DeviceGuard device = o.device.use();
+  const DeviceGuard device = o.compute.use_device();
   TrainConfig config = o.step.config();
   config.head.gradient_filter = o.gradient_filter;
   config.steps = kWarmUp + o.repeats;
@@ -161,8 +161,7 @@ void add_bench_train(CLI::App& bench) {
   train->add_option("--head-gradient-filter", options->gradient_filter, "as `train` takes it")
       ->capture_default_str();
   train->add_option("--repeats", options->repeats, "how often; medians are printed")->capture_default_str();
-  options->device.add_to(*train);
-  add_threads_option(*train);
+  options->compute.add_to(*train);
   train->add_flag("--json", options->as_json, "print one JSON object");
   train->footer(
       "A device works on while the program asks it for more: CUDA_LAUNCH_BLOCKING=1 makes the table tell "
@@ -173,7 +172,7 @@ void add_bench_train(CLI::App& bench) {
       "and backward, at the rate that one large product reaches in the same run. linear_cross_entropy "
       "stands\n"
       "under forward: it makes its gradients there.\n\n"
-      "Example:\n  tapehead bench train --preset gpt2-124m --n-layer 6");
+      "Example:\n  tapehead bench train --preset gpt2-124m --context 64 --n-layer 6");
   train->callback([=] { bench_train(*options); });
 }
 

@@ -12,12 +12,11 @@
 #include "tapehead/models/checkpoint.h"
 #include "tapehead/models/step_comparison.h"
 #include "tapehead/tools/commands.h"
-#include "tapehead/tools/device_option.h"
+#include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/progress_line.h"
 #include "tapehead/tools/run_folder.h"
 #include "tapehead/tools/step_arguments.h"
-#include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
 namespace {
@@ -28,7 +27,7 @@ struct CompareOptions {
   std::string run, optimizer = "adamw";
   StepArguments step;
   bool recompute = false, as_json = false;
-  DeviceOption device{"cuda"};
+  ComputeOptions compute{"cuda"};
 };
 
 /// A model and what a step of it is.
@@ -124,7 +123,7 @@ json to_json(const Difference& d, double tolerance) {
 }
 
 json to_json(const Findings& f, const CompareOptions& o, size_t values) {
-  json result = {{"device", name(o.device.device())},
+  json result = {{"device", name(o.compute.device())},
                  {"agrees", f.first == nullptr},
                  {"first", nullptr},
                  {"values", values},
@@ -153,9 +152,9 @@ void print_table(const Findings& f) {
 
 void compare(const CompareOptions& o) {
   {
-    const DeviceGuard there = o.device.use();  // or it is told only when the CPU has done its part
+    const DeviceGuard there = o.compute.use_device();  // or it is told only when the CPU has done its part
   }
-  const Device host, device = o.device.device();
+  const Device host, device = o.compute.device();
   const Case c = make_case(o);
   const Dataset tokens = random_tokens(c.config, 1);
   const Batch batch = Windows(tokens, c.config.model.n_positions).read(0, c.config.batch_size);
@@ -195,8 +194,7 @@ void add_compare_backends(CLI::App& program) {
   for (const char* name : {"--preset", "--architecture", "--n-layer", "--n-head", "--n-embd", "--context",
                            "--vocab-size", "--dtype", "--optimizer", "--recompute-activations"})
     run->excludes(command->get_option(name));
-  options->device.add_to(*command);
-  add_threads_option(*command);
+  options->compute.add_to(*command);
   command->add_flag("--json", options->as_json, "print one JSON object");
   command->footer(
       "One training step on random tokens, forward, backward and update, runs on the CPU and then on the "
@@ -209,7 +207,7 @@ void add_compare_backends(CLI::App& program) {
       "that and\n"
       "a quarter of an epsilon, 2⁻⁹. The exit status is 1 where an error is larger.\n\n"
       "Example:\n"
-      "  tapehead compare-backends --preset gpt2-124m --n-layer 2 --dtype bf16\n"
+      "  tapehead compare-backends --preset gpt2-124m --n-layer 2 --context 64 --dtype bf16\n"
       "  tapehead compare-backends runs/book --batch-size 2 --json");
   command->callback([=] { compare(*options); });
 }

@@ -11,10 +11,9 @@
 #include "tapehead/models/evaluation.h"
 #include "tapehead/models/text.h"
 #include "tapehead/tools/commands.h"
-#include "tapehead/tools/device_option.h"
+#include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/run_folder.h"
-#include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
 
@@ -24,11 +23,11 @@ struct EvalOptions {
   std::string run;
   std::string text;
   int64_t batch_size = 16;
-  DeviceOption device;
+  ComputeOptions compute;
 };
 
 void evaluate_run(const EvalOptions& options) {
-  const DeviceGuard device = options.device.use();
+  const DeviceGuard device = options.compute.use_device();
   const RunFolder run = {options.run};
   std::optional<Tokenizer> tokenizer;
   std::optional<Dataset> tokens;
@@ -66,8 +65,7 @@ void add_eval(CLI::App& program) {
   eval->add_option("--text", options->text, "measure on this text instead of the run's held-out part")
       ->type_name("FILE");
   eval->add_option("--batch-size", options->batch_size, "contexts computed at once")->capture_default_str();
-  options->device.add_to(*eval);
-  add_threads_option(*eval);
+  options->compute.add_to(*eval);
   eval->footer(
       "Example:\n"
       "  tapehead eval runs/book\n"

@@ -14,12 +14,11 @@
 #include "tapehead/models/stream_decoder.h"
 #include "tapehead/models/tokenizer.h"
 #include "tapehead/tools/commands.h"
-#include "tapehead/tools/device_option.h"
+#include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/progress_line.h"
 #include "tapehead/tools/run_folder.h"
 #include "tapehead/tools/stop_strings.h"
-#include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
 
@@ -30,7 +29,7 @@ struct GenerateCommand {
   std::string prompt, prompt_file, prompts_file;
   std::vector<std::string> stop_strings;
   GenerateOptions options;
-  DeviceOption device;
+  ComputeOptions compute;
 };
 
 std::vector<std::string> prompts_of(const GenerateCommand& command) {
@@ -93,7 +92,7 @@ void generate_samples(const LanguageModel& model, const Tokenizer& tokenizer, co
 }
 
 void generate_text(const GenerateCommand& command) {
-  const DeviceGuard device = command.device.use();
+  const DeviceGuard device = command.compute.use_device();
   for (const std::string& stop : command.stop_strings) {
     check<ValueError>(!stop.empty(), "[generate] --stop is empty: it would end every text before it begins");
   }
@@ -146,8 +145,7 @@ void add_generate(CLI::App& program) {
   generate->add_option("--seed", options.seed, "another seed, another text; sample i has that of seed + i");
   generate->add_flag("!--no-cache", options.use_cache,
                      "read the context again for every token: slower, the same text");
-  command->device.add_to(*generate);
-  add_threads_option(*generate);
+  command->compute.add_to(*generate);
   generate->footer(
       "The rules are Hugging Face's, in this order: penalty, temperature, top-k, top-p, min-p.\n\n"
       "Example:\n"

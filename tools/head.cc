@@ -10,12 +10,11 @@
 #include "tapehead/core/log.h"
 #include "tapehead/core/memory.h"
 #include "tapehead/core/safetensors.h"
-#include "tapehead/core/stopwatch.h"
 #include "tapehead/tools/commands.h"
-#include "tapehead/tools/device_option.h"
+#include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/head_arguments.h"
-#include "tapehead/tools/threads_option.h"
+#include "tapehead/tools/timing.h"
 
 namespace tapehead {
 namespace {
@@ -24,7 +23,7 @@ using json = nlohmann::ordered_json;
 
 struct HeadOptions {
   std::string in, out, frozen;
-  DeviceOption device;
+  ComputeOptions compute;
   HeadArguments head;
   int64_t backwards = 1;
   bool no_grad = false, stats = false, as_json = false;
@@ -101,22 +100,22 @@ Outcome measure(Case& c, LinearCrossEntropyArgs args, int64_t backwards, bool st
   const Device device = c.input.device();
   reset_peak(device);
   const int64_t before = memory_stats(device).live_bytes;
-  const Stopwatch forward;
-  outcome.loss = linear_cross_entropy(c.input, c.weight, c.target, args);
-  outcome.forward_seconds = forward.seconds();
+  outcome.forward_seconds =
+      seconds_of([&] { outcome.loss = linear_cross_entropy(c.input, c.weight, c.target, args); });
 
   if (backwards > 0 && outcome.loss.requires_grad()) {
     const Tensor upstream = c.grad_output.defined()
                                 ? c.grad_output
                                 : Tensor::full(outcome.loss.shape(), 1, outcome.loss.dtype(), device);
-    const Stopwatch backwards_together;
-    for (int64_t k = 0; k < backwards; ++k) {
-      for (Tensor* x : {&c.input, &c.weight, &c.bias}) {
-        if (x->defined() && x->requires_grad()) x->set_grad({});
+    const double together = seconds_of([&] {
+      for (int64_t k = 0; k < backwards; ++k) {
+        for (Tensor* x : {&c.input, &c.weight, &c.bias}) {
+          if (x->defined() && x->requires_grad()) x->set_grad({});
+        }
+        backward(outcome.loss, upstream, /*retain_graph=*/k + 1 < backwards);
       }
-      backward(outcome.loss, upstream, /*retain_graph=*/k + 1 < backwards);
-    }
-    outcome.backward_seconds = backwards_together.seconds() / static_cast<double>(backwards);
+    });
+    outcome.backward_seconds = together / static_cast<double>(backwards);
   }
   outcome.peak_bytes = memory_stats(device).peak_bytes - before;
   return outcome;
@@ -190,7 +189,7 @@ void print_outcome(const Outcome& outcome, const json& result, bool stats) {
 // ---- The command
 
 void run(const HeadOptions& o, bool backwards_given) {
-  const DeviceGuard device = o.device.use();
+  const DeviceGuard device = o.compute.use_device();
   const FrozenTensors frozen = FrozenTensors::parse(o.frozen);
   Case c = read_case(o.in);
   check_flags(o, frozen, c, backwards_given);
@@ -241,8 +240,7 @@ void add_head(CLI::App& program) {
                                ->capture_default_str();
   head->add_flag("--stats", options->stats,
                  "also lse, log-probability of the target, entropy and hits of each row");
-  options->device.add_to(*head);
-  add_threads_option(*head);
+  options->compute.add_to(*head);
   head->add_option("--out", options->out,
                    "safetensors file for loss, grad_input, grad_weight, grad_bias and statistics")
       ->type_name("FILE");

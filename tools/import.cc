@@ -11,10 +11,10 @@
 #include "tapehead/models/hugging_face.h"
 #include "tapehead/models/tokenizer.h"
 #include "tapehead/tools/commands.h"
+#include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/progress_line.h"
 #include "tapehead/tools/run_folder.h"
-#include "tapehead/tools/threads_option.h"
 
 namespace tapehead {
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tapehead/tools/format.h"
@@ -34,6 +33,16 @@ static std::string remedy(const MemoryPlanner& planner, const LanguageModel& mod
       format_bytes(planner.plan(1).peak));
 }
 
+void check_parameters_fit(const TrainConfig& config, std::optional<int64_t> limit) {
+  if (!limit) limit = device_runtime(default_device()).available_memory();
+  const int64_t bytes = parameter_bytes(config.model, config.dtype);
+  check<ValueError>(
+      !limit || bytes <= *limit,
+      "[train] the parameters alone take {} of memory, and there are {}: choose a smaller model, or "
+      "--dtype bf16",
+      format_bytes(bytes), format_bytes(limit.value_or(0)));
+}
+
 MemoryPlan report_memory(const LanguageModel& model, const TrainConfig& config,
                          std::optional<int64_t> limit) {
   const MemoryPlanner planner(model, config);
@@ -52,7 +61,7 @@ MemoryPlan report_memory(const LanguageModel& model, const TrainConfig& config,
                    format_bytes(*limit), remedy(planner, model, config, *limit));
 }
 
-std::string memory_over_a_step(const MemoryPlan& plan) {
+std::string memory_over_a_step(const MemoryPlan& plan, const nlohmann::ordered_json& counted) {
   using json = nlohmann::ordered_json;
   const auto moment = [&](const char* at, int64_t activations, int64_t head, int64_t gradients) -> json {
     return {{"at", at},
@@ -63,13 +72,13 @@ std::string memory_over_a_step(const MemoryPlan& plan) {
             {"head", head}};
   };
   const int64_t activations = plan.activations, gradients = plan.gradients;
-  return json({{"moments",
-                {moment("the beginning", 0, 0, 0), moment("the end of forward", activations, 0, 0),
-                 moment("the head", activations, plan.head, 0),
-                 moment("half of backward", activations / 2, 0, gradients / 2),
-                 moment("the end of backward", 0, 0, gradients), moment("the end", 0, 0, 0)}}})
-             .dump() +
-         "\n";
+  json memory = {{"moments",
+                  {moment("the beginning", 0, 0, 0), moment("the end of forward", activations, 0, 0),
+                   moment("the head", activations, plan.head, 0),
+                   moment("half of backward", activations / 2, 0, gradients / 2),
+                   moment("the end of backward", 0, 0, gradients), moment("the end", 0, 0, 0)}}};
+  if (!counted.empty()) memory["counted"] = counted;
+  return memory.dump() + "\n";
 }
 
 }  // namespace tapehead

@@ -1,10 +1,6 @@
 #include "tapehead/tools/metrics.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
-
-#include "tapehead/tools/format.h"
 
 namespace tapehead {
 
@@ -54,16 +50,12 @@ History read_history(const std::string& path) {
   return history;
 }
 
-std::string loss_chart(const History& history, const TrainConfig& config, const std::string& data_name) {
-  const ModelConfig& model = config.model;
+std::string loss_chart(const History& history, const std::string& subtitle, const std::string& unit) {
   LineChart chart;
   chart.title = "Loss while training";
-  chart.subtitle =
-      fmt::format("{} · {} layers, width {}, context {}, vocabulary {} · {} tokens a step", data_name,
-                  model.n_layer, model.n_embd, model.n_positions, format_count(model.vocab_size),
-                  format_count(config.batch_size * model.n_positions));
+  chart.subtitle = subtitle;
   chart.x_label = "step";
-  chart.y_label = "loss, nats per token";
+  chart.y_label = "loss, nats per " + unit;
   chart.series.push_back({.name = "training", .points = history.training, .color = "#9bb8d9", .width = 1.2});
   if (!history.held_out.empty()) {
     chart.series.push_back(

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tapehead/models/trainer.h"
+#include "tapehead/models/training_run.h"
 #include "tapehead/tools/json_lines.h"
 #include "tapehead/tools/svg_chart.h"
 
@@ -38,7 +38,7 @@ struct History {
 };
 History read_history(const std::string& path);
 
-/// The picture of a history.
-std::string loss_chart(const History& history, const TrainConfig& config, const std::string& data_name);
+/// The picture of a history. `subtitle` tells of what; `unit` is what a loss is per: "token", "row".
+std::string loss_chart(const History& history, const std::string& subtitle, const std::string& unit);
 
 }  // namespace tapehead

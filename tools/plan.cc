@@ -8,7 +8,7 @@
 
 #include "tapehead/core/file.h"
 #include "tapehead/tools/commands.h"
-#include "tapehead/tools/device_option.h"
+#include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/head_arguments.h"
 #include "tapehead/tools/memory_picture.h"
@@ -21,7 +21,7 @@ using json = nlohmann::ordered_json;
 struct PlanOptions {
   LinearCrossEntropyProblem problem;
   std::string dtype = "f32", frozen, svg, fit;
-  DeviceOption device;
+  ComputeOptions compute;
   HeadArguments head;
   bool no_grad = false, stats = false, as_json = false;
 };
@@ -123,7 +123,7 @@ void run(PlanOptions o) {
                     "--ignored-rows {}: it is between 0 and the {} rows", p.ignored_rows, p.N);
   p.dtype = parse_dtype(o.dtype);
   check<ValueError>(is_floating(p.dtype), "--dtype {}: it is f64, f32, f16 or bf16", o.dtype);
-  p.device = o.device.device();
+  p.device = o.compute.device();
   const FrozenTensors frozen = FrozenTensors::parse(o.frozen);
   check<ValueError>(!o.no_grad || o.frozen.empty(),
                     "--no-grad and --frozen contradict each other: without gradients all is frozen");
@@ -202,7 +202,7 @@ void add_plan(CLI::App& program) {
       ->type_name("NAME[,NAME]");
   plan->add_flag("--no-grad", options->no_grad, "the loss alone");
   plan->add_flag("--stats", options->stats, "with statistics of each row");
-  options->device.add_to(*plan);
+  options->compute.add_device_to(*plan);
   plan->add_option("--fit", options->fit, "also say which settings fit so much memory, as in 2GiB")
       ->type_name("SIZE");
   plan->add_option("--svg", options->svg, "draw memory over the course of the op")->type_name("FILE");

@@ -78,7 +78,7 @@ std::string preset_names() {
 
 json preset(const std::string& name) {
   const auto found = presets().find(name);
-  check<ValueError>(found != presets().end(), "[train] there is no preset {}; there are {}", name,
+  check<ValueError>(found != presets().end(), "[preset] there is no preset {}; there are {}", name,
                     preset_names());
   return *found;
 }

@@ -153,6 +153,8 @@ DataFile read_data_file(const RunFolder& run) {
   };
   try {
     const json object = json::parse(read_file(run.data()));
+    check<ValueError>(!object.contains("features"),
+                      "[data] {} holds a head that `tapehead train-head` trained, and no model", run.path);
     DataFile file = {.name = object.at("name")};
     if (object.contains("shards")) {
       file.shards = locate(object.at("shards"));

@@ -6,6 +6,7 @@
 //   config.json              the options that it was begun with, for --config (tools/option_layers.h)
 //   checkpoint.safetensors   the model and all that training goes on from (models/checkpoint.h); others that are kept
 //                            stand beside it (models/checkpoint_files.h)
+//   head.safetensors         of `tapehead train-head`, once it has ended: the weight, and the bias if there is one
 //   metrics.jsonl            a line of numbers for every step and every evaluation
 //   samples.jsonl            what the model wrote at evaluations, a line for each text
 //   memory.json              the memory of one step, by what it is for
@@ -32,6 +33,7 @@ struct RunFolder {
   std::string data() const { return path + "/data.json"; }
   std::string config() const { return path + "/config.json"; }
   std::string checkpoint() const { return path + "/checkpoint.safetensors"; }
+  std::string head() const { return path + "/head.safetensors"; }
   std::string checkpoint_state() const { return path + "/checkpoint.json"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
   std::string samples() const { return path + "/samples.jsonl"; }

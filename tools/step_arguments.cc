@@ -4,15 +4,15 @@
 #include <vector>
 
 #include "tapehead/core/random.h"
+#include "tapehead/tools/presets.h"
 
 namespace tapehead {
 
 void StepArguments::add_options(CLI::App& command) {
   command
-      .add_option(
-          "--preset", preset,
-          "quickstart, the model that `train` makes by default, or gpt2-124m: GPT-2's smallest on 4 x 64 "
-          "tokens. What follows replaces a number of it")
+      .add_option("--preset", preset,
+                  "model and context of this preset of `train`, and of its batch what is computed at once: " +
+                      preset_names() + ". What follows replaces a number of it")
       ->capture_default_str();
   command.add_option("--architecture", architecture, "gpt2 or llama");
   command.add_option("--n-layer", n_layer, "transformer blocks");
@@ -25,14 +25,21 @@ void StepArguments::add_options(CLI::App& command) {
 }
 
 TrainConfig StepArguments::config() const {
-  TrainConfig config;  // the defaults are quickstart's
+  TrainConfig config;
   ModelConfig& model = config.model;
-  if (preset == "gpt2-124m") {
-    model = {.vocab_size = 50257, .n_layer = 12, .n_head = 12, .n_embd = 768, .n_positions = 64};
-    config.batch_size = 4;
-  } else {
-    check<ValueError>(preset == "quickstart", "--preset {}: it is quickstart or gpt2-124m", preset);
-  }
+  const nlohmann::ordered_json options = tapehead::preset(preset);
+  const auto set = [&](auto& field, const char* key) { field = options.value(key, field); };
+  set(model.architecture, "architecture");
+  set(model.n_layer, "n-layer");
+  set(model.n_head, "n-head");
+  set(model.n_kv_head, "n-kv-head");
+  set(model.n_embd, "n-embd");
+  set(model.n_inner, "n-inner");
+  set(model.n_positions, "context");
+  set(model.vocab_size, "vocab-size");
+  set(config.batch_size, "batch-size");
+  config.batch_size /= options.value("accumulate", int64_t{1});
+
   model.architecture = architecture.value_or(model.architecture);
   model.n_layer = n_layer.value_or(model.n_layer);
   model.n_head = n_head.value_or(model.n_head);

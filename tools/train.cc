@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,18 +9,18 @@
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
 #include "tapehead/models/checkpoint.h"
+#include "tapehead/models/trainer.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/memory_report.h"
-#include "tapehead/tools/metrics.h"
+#include "tapehead/tools/memory_trace.h"
 #include "tapehead/tools/option_layers.h"
+#include "tapehead/tools/product_floor.h"
 #include "tapehead/tools/run_folder.h"
 #include "tapehead/tools/run_lock.h"
+#include "tapehead/tools/run_session.h"
 #include "tapehead/tools/sample_log.h"
-#include "tapehead/tools/stop_signal.h"
-#include "tapehead/tools/threads_option.h"
 #include "tapehead/tools/train_arguments.h"
-#include "tapehead/tools/training_progress.h"
 
 namespace tapehead {
 
@@ -38,16 +37,16 @@ std::string describe(const Evaluation& evaluation, int64_t bytes) {
 }
 
 /// What a finished run leaves for people and for later calls.
-json summarize(const RunResult& result, int64_t held_out_bytes) {
+json summarize(const RunResult& result, const HeadMemory& head, int64_t held_out_bytes) {
   json summary = {{"steps", result.step}};
   if (result.evaluation) {
     summary["held_out_loss"] = result.evaluation->loss;
     summary["held_out_tokens"] = result.evaluation->tokens;
     summary["held_out_bytes"] = held_out_bytes;
   }
-  summary["head_memory"] = {{"peak_bytes", result.head.peak_bytes},
-                            {"gradient_bytes", result.head.gradient_bytes},
-                            {"full_logits_bytes", result.head.full_logits_bytes}};
+  summary["head_memory"] = {{"peak_bytes", head.peak_bytes},
+                            {"gradient_bytes", head.gradient_bytes},
+                            {"full_logits_bytes", head.full_logits_bytes}};
   return summary;
 }
 
@@ -73,53 +72,49 @@ void print_summary(const json& summary) {
 
 // ---- The work
 
-void draw_loss(const RunFolder& run, const TrainConfig& config, const std::string& data_name) {
-  write_file_atomically(run.loss_chart(), loss_chart(read_history(run.metrics()), config, data_name));
-}
-
-/// Trains what is left, with everything that goes on around it: history, progress, checkpoints, stopping.
-void train(Trainer& trainer, RunLock& lock, const RunFolder& run, const std::string& data_name,
-           int64_t held_out_bytes, const std::optional<Tokenizer>& tokenizer, const TrainArguments& options,
-           const std::string& program) {
-  StopSignal stop;
+/// Trains what is left, and says what came of it.
+void train(Trainer& trainer, RunLock& lock, const RunFolder& run, const RunData& data, const MemoryPlan& plan,
+           int64_t held_out_bytes, const TrainArguments& options, const std::string& program) {
   const TrainConfig& config = trainer.config();
-  fmt::print("model: {} parameters; {} steps of {} tokens\n", format_count(trainer.model().parameter_count()),
-             format_count(config.steps - trainer.steps_made()),
-             format_count(config.batch_size * config.model.n_positions));
-  std::fflush(stdout);
-
-  MetricsLog log(run.metrics(), trainer.steps_made(), trainer.progress().evaluated_step);
-  TrainingProgress progress(trainer, options.log_every);
+  const ModelConfig& model = config.model;
+  const std::string step_tokens = format_count(config.batch_size * model.n_positions);
+  RunSession session = {
+      .folder = run,
+      .lock = lock,
+      .headline = fmt::format("model: {} parameters; {} steps of {} tokens",
+                              format_count(trainer.model().parameter_count()),
+                              format_count(config.steps - trainer.steps_made()), step_tokens),
+      .program = shell_quote(program) + " train",
+      .subject = {.steps = config.steps,
+                  .unit = "tokens",
+                  .dtype = config.dtype,
+                  .device = trainer.model().device(),
+                  .step_flops = product_flops(trainer.model(), config.batch_size)},
+      .log_every = options.log_every,
+      .subtitle = fmt::format("{} · {} layers, width {}, context {}, vocabulary {} · {} tokens a step",
+                              data.name, model.n_layer, model.n_embd, model.n_positions,
+                              format_count(model.vocab_size), step_tokens),
+      .held_out_bytes = held_out_bytes};
   std::optional<SampleLog> samples;
   if (!options.sample_prompts.empty()) {
-    check<ValueError>(tokenizer.has_value(), "[train] --sample-prompt needs a tokenizer, and {} has none",
-                      run.path);
-    samples.emplace(run.samples(), trainer.progress().evaluated_step, options.sample_prompts, *tokenizer);
+    check<ValueError>(data.tokenizer.has_value(),
+                      "[train] --sample-prompt needs a tokenizer, and {} has none", run.path);
+    samples.emplace(run.samples(), trainer.progress().evaluated_step, options.sample_prompts,
+                    *data.tokenizer);
+    session.on_evaluation = [&](int64_t step) { samples->write(trainer.model(), step); };
   }
-  RunCallbacks callbacks;
-  callbacks.checkpoint_path = run.checkpoint();
-  callbacks.stop = &stop.requested();
-  callbacks.on_step = [&](const StepMetrics& metrics) {
-    log.add(metrics);
-    progress.step(metrics);
+  std::unique_ptr<MemoryTrace> trace;
+  if (trainer.steps_made() == 0)
+    trace = std::make_unique<MemoryTrace>(trainer.model(), plan.parameters, plan.optimizer);
+  session.on_step = [&](const StepMetrics&) {
+    if (!trace) return;
+    write_file_atomically(run.memory(), memory_over_a_step(plan, trace->moments()));
+    trace.reset();
   };
-  callbacks.on_evaluation = [&](const Evaluation& evaluation) {
-    log.add(evaluation, held_out_bytes);
-    if (samples) samples->write(trainer.model(), evaluation.step);
-  };
-  const RunResult result = trainer.run(callbacks);
-  progress.clear();
-  draw_loss(run, config, data_name);
-
-  if (!result.finished) {
-    fmt::print("stopped after step {} of {}; all is saved. To go on:\n  {} train --resume {}\n", result.step,
-               config.steps, shell_quote(program), shell_quote(run.path));
-    lock.release();  // which dying would not
-    stop.die();
-    return;
-  }
-  const json summary = summarize(result, held_out_bytes);
-  write_file_atomically(run.summary(), summary.dump(2) + "\n");
+  const RunResult result = train_in_folder(trainer, session);
+  if (!result.finished) return;
+  const json summary = summarize(result, trainer.head_memory(), held_out_bytes);
+  write_summary(run, summary);
   print_summary(summary);
   fmt::print("written to {}: the model, metrics.jsonl, loss.svg\n", run.path);
 }
@@ -158,7 +153,7 @@ void start(TrainArguments& options, CLI::App& command, const std::string& progra
   const RunFolder run = {options.out};
   TrainConfig& config = options.config;
   options.settle(command);
-  const DeviceGuard device = options.device.use();
+  const DeviceGuard device = options.compute.use_device();
   const bool context_given = command.count("--context") > 0;
   const std::string from = adopt(options, context_given);
   check<ValueError>(options.data.any(),
@@ -173,42 +168,43 @@ void start(TrainArguments& options, CLI::App& command, const std::string& progra
   if (from.empty()) config.model.vocab_size = data.training.vocab_size();
   config.tokenizer = data.tokenizer ? "tokenizer" : "";
   const int64_t bytes = held_out_bytes(data);
+  check_parameters_fit(config, options.memory_bytes());
+  MemoryPlan plan;
   Trainer trainer(config, std::move(data.training), std::move(data.held_out),
                   {.from = from, .on_model = [&](const LanguageModel& model) {
-                     const MemoryPlan plan = report_memory(model, config, options.memory_bytes());
+                     plan = report_memory(model, config, options.memory_bytes());
                      write_file_atomically(run.memory(), memory_over_a_step(plan));
                    }});
   std::vector<std::string> left_out = {"config", "resume"};
   if (!from.empty() && !context_given) left_out.push_back("context");  // it is the other model's
   write_file_atomically(run.config(), resolved_config(command, left_out).dump(2) + "\n");
-  train(trainer, lock, run, data.name, bytes, data.tokenizer, options, program);
+  train(trainer, lock, run, data, plan, bytes, options, program);
 }
 
 void resume(const TrainArguments& options, std::optional<int64_t> steps, const std::string& program) {
-  const DeviceGuard device = options.device.use();
+  const DeviceGuard device = options.compute.use_device();
   const RunFolder run = {options.resume};
   check<ValueError>(std::filesystem::exists(run.checkpoint()), "[train] {} holds no checkpoint to go on from",
                     run.path);
   RunLock lock(run.path);
   check_data(run, options.data);
   const TrainState state = read_train_state(run.checkpoint());
-  if (state.progress.step >= steps.value_or(state.config.steps) && std::filesystem::exists(run.summary())) {
-    const json summary = json::parse(read_file(run.summary()), nullptr, /*allow_exceptions=*/false);
-    // One of an earlier end, or a damaged one, is made anew below: there are no steps left, only the
-    // evaluation.
-    if (summary.is_object() && summary.value("steps", int64_t{0}) == state.progress.step) {
+  if (state.progress.step >= steps.value_or(state.config.steps)) {
+    // Without a summary of that end, it is made below: there are no steps left, only the evaluation.
+    if (const std::optional<json> summary = read_summary(run, state.progress.step)) {
       fmt::print("training: all {} steps are made already (skipped)\n", format_count(state.progress.step));
-      print_summary(summary);
+      print_summary(*summary);
       return;
     }
   }
   RunData data = open_data(run);
   const int64_t bytes = held_out_bytes(data);
+  MemoryPlan plan;
   Trainer trainer = Trainer::resume(
       run.checkpoint(), std::move(data.training), std::move(data.held_out),
-      [&](const LanguageModel& model) { report_memory(model, state.config, options.memory_bytes()); });
+      [&](const LanguageModel& model) { plan = report_memory(model, state.config, options.memory_bytes()); });
   if (steps) trainer.set_steps(*steps);
-  train(trainer, lock, run, data.name, bytes, data.tokenizer, options, program);
+  train(trainer, lock, run, data, plan, bytes, options, program);
 }
 
 }  // namespace
@@ -217,7 +213,6 @@ void add_train(CLI::App& program) {
   CLI::App* train = program.add_subcommand("train", "Train a model on a text");
   const auto options = std::make_shared<TrainArguments>();
   options->add_options(*train);
-  add_threads_option(*train);
   train->footer(
       "Example:\n"
       "  tapehead train --data book.txt --out runs/book --n-layer 2 --n-embd 128 --steps 500\n"

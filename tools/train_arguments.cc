@@ -4,8 +4,10 @@
 
 #include "tapehead/core/error.h"
 #include "tapehead/tools/data_arguments.h"
+#include "tapehead/tools/option_conditions.h"
 #include "tapehead/tools/option_layers.h"
 #include "tapehead/tools/presets.h"
+#include "tapehead/tools/training_options.h"
 
 namespace tapehead {
 
@@ -47,106 +49,11 @@ void add_training_options(CLI::App& train, TrainArguments& arguments) {
                ->type_name("PATTERNS"),
            train.add_flag("--recompute-activations", config.recompute_activations,
                           "less memory: backward runs each block again"),
-           train.add_option("--clip", config.clip_norm, "largest norm of the gradient; 0: no limit"),
-           train.add_option("--skip-z-score", config.skip_z_score,
-                            "skip a step whose loss or gradient norm is so many standard deviations above "
-                            "the mean of recent ones; 0: none"),
-           train.add_option("--decay-steps", config.decay_steps,
-                            "of the schedule wsd: how many fall at its end; 0: a tenth of all"),
-           train.add_option("--eval-every", config.eval_interval,
-                            "steps between held-out measurements; 0: at the end"),
-           train.add_option("--save-every", config.save_interval, "steps between checkpoints; 0: at the end"),
-           train.add_option("--keep", config.keep, "numbered checkpoints that stay beside the latest"),
-           train.add_flag("--keep-best", config.keep_best, "also the one of the lowest held-out loss"),
            train.add_option("--seed", config.seed, "of initialisation, order and dropout"),
        }) {
     option->group("Training");
   }
 }
-
-}  // namespace
-
-void add_schedule_options(CLI::App& command, std::string& name, double& peak, double& minimum,
-                          int64_t& warmup) {
-  for (CLI::Option* option : {
-           command.add_option(
-               "--schedule", name,
-               "of the learning rate: cosine, linear, constant, or wsd: warm-up, stable, decay"),
-           command.add_option("--lr", peak, "learning rate after the warm-up"),
-           command.add_option("--min-lr", minimum, "learning rate at the end"),
-           command.add_option("--warmup", warmup, "steps of rising learning rate"),
-       }) {
-    option->group("Optimizer");
-  }
-}
-
-void add_optimizer_options(CLI::App& command, OptimizerOptions& optimizer) {
-  for (CLI::Option* option : {
-           command.add_option("--optimizer", optimizer.name,
-                              "adamw, sgd, or muon: for matrices, AdamW for the rest"),
-           command.add_option("--weight-decay", optimizer.weight_decay, "on matrices alone"),
-           command.add_option("--beta1", optimizer.beta1, "AdamW's: of the mean of gradients"),
-           command.add_option("--beta2", optimizer.beta2, "AdamW's: of the mean of their squares"),
-           command.add_option("--epsilon", optimizer.epsilon, "AdamW's: added to the root of the second"),
-           command.add_option("--momentum", optimizer.momentum, "of sgd and muon"),
-           command.add_option("--nesterov", optimizer.nesterov, "of sgd and muon: true or false"),
-       }) {
-    option->group("Optimizer");
-  }
-}
-
-void add_head_options(CLI::App& command, HeadConfig& head) {
-  CLI::Option* method =
-      command.add_option("--head-chunking-method", head.chunking_method,
-                         "how many rows of logits are held at once: throughput, auto, budget:SIZE, ...");
-  CLI::Option* rows = command.add_option("--head-batch-chunk-size", head.batch_chunk_size,
-                                         "or so many; 0: the method's choice");
-  for (CLI::Option* option : {
-           method,
-           rows,
-           command.add_option("--head-acc-policy", head.acc_policy, "auto, accurate, balanced or compact"),
-           command.add_option("--head-label-smoothing", head.label_smoothing, "in [0, 1]"),
-           command.add_option("--head-z-loss", head.z_loss, "coefficient of lse²"),
-           command.add_option(
-               "--head-gradient-filter", head.gradient_filter,
-               "none; stochastic:TAU: a faster head, its gradient without bias; threshold:EPS"),
-           command.add_flag("--head-recompute", head.recompute,
-                            "less memory: backward computes the head again"),
-       }) {
-    option->group("Head: linear_cross_entropy (`tapehead plan --help` tells more)");
-  }
-}
-
-// ---- What goes together
-
-namespace {
-
-/// An option that means something under some settings of others alone.
-struct Condition {
-  const char* option;
-  const char* needed;
-  bool (*holds)(const TrainConfig&);
-};
-
-bool has_momentum(const TrainConfig& c) { return c.optimizer.name != "adamw"; }
-bool has_moments(const TrainConfig& c) { return c.optimizer.name != "sgd"; }
-
-bool is_llama(const TrainConfig& c) { return c.model.architecture == "llama"; }
-
-constexpr Condition kConditions[] = {
-    {"--n-kv-head", "--architecture llama", is_llama},
-    {"--rope-theta", "--architecture llama", is_llama},
-    {"--tied-head", "--architecture llama", is_llama},
-    {"--decay-steps", "--schedule wsd", [](const TrainConfig& c) { return c.schedule == "wsd"; }},
-    {"--min-lr", "a --schedule that falls", [](const TrainConfig& c) { return c.schedule != "constant"; }},
-    {"--momentum", "--optimizer sgd or muon", has_momentum},
-    {"--nesterov", "--optimizer sgd or muon", has_momentum},
-    {"--beta1", "--optimizer adamw or muon", has_moments},
-    {"--beta2", "--optimizer adamw or muon", has_moments},
-    {"--epsilon", "--optimizer adamw or muon", has_moments},
-    {"--head-chunking-method", "--head-batch-chunk-size 0",
-     [](const TrainConfig& c) { return c.head.batch_chunk_size == 0; }},
-};
 
 }  // namespace
 
@@ -172,20 +79,11 @@ void TrainArguments::add_options(CLI::App& train) {
                            "--rope-theta", "--tied-head", "--vocab-size"})
     from_option->excludes(train.get_option(name));
   add_training_options(train, *this);
-  add_optimizer_options(train, config.optimizer);
-  add_schedule_options(train, config.schedule, config.peak_lr, config.min_lr, config.warmup_steps);
-  add_head_options(train, config.head);
-  // What describes a new run; sources are allowed, to make sure that they are the run's.
-  CLI::Option* resume_option =
-      train.add_option("--resume", resume, "go on with the run in this folder")->type_name("FOLDER");
-  for (CLI::Option* option : train.get_options()) {
-    if (option != resume_option && option != train.get_help_ptr() && option->get_name() != "--text" &&
-        option->get_name() != "--data") {
-      resume_option->excludes(option);
-    }
-  }
+  add_run_options(train, RunOptions::of(config));
+  // Sources are allowed, to make sure that they are the run's.
+  add_resume_option(train, resume, {"--text", "--data"});
   train.add_option("--steps", config.steps, "how many, those before a resume included");
-  device.add_to(train);
+  compute.add_to(train);
   train
       .add_option("--memory-limit", memory_limit,
                   "do not begin a run that takes more; left out: what is free")
@@ -201,16 +99,11 @@ void TrainArguments::add_options(CLI::App& train) {
 }
 
 void TrainArguments::settle(CLI::App& train) {
-  std::vector<const Condition*> given;
-  for (const Condition& condition : kConditions) {
-    if (train.count(condition.option) > 0) given.push_back(&condition);
-  }
+  const GivenOptions given(train);
   if (!config_file.empty()) apply_layer(train, read_config(config_file), config_file);
   check_contradictions(train);
   if (!preset.empty()) apply_preset(train, tapehead::preset(preset), "preset " + preset);
-  for (const Condition* condition : given) {
-    check<ValueError>(condition->holds(config), "{} needs {}", condition->option, condition->needed);
-  }
+  given.check_effects();
 
   check<ValueError>(accumulate >= 1, "[train] --accumulate is {}, but a step has at least 1 part",
                     accumulate);

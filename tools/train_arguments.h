@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tapehead/models/train_config.h"
-#include "tapehead/tools/device_option.h"
+#include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/run_folder.h"
 
 namespace CLI {
@@ -14,12 +14,6 @@ class App;
 }
 
 namespace tapehead {
-
-/// What every command that trains takes.
-void add_optimizer_options(CLI::App& command, OptimizerOptions& optimizer);
-void add_schedule_options(CLI::App& command, std::string& name, double& peak, double& minimum,
-                          int64_t& warmup);
-void add_head_options(CLI::App& command, HeadConfig& head);
 
 struct TrainArguments {
   DataOptions data;
@@ -31,7 +25,7 @@ struct TrainArguments {
   std::string from;  ///< folder of a run, or a checkpoint in it
   std::string resume;
   std::string memory_limit;
-  DeviceOption device;
+  ComputeOptions compute;
   int64_t log_every = 0;
   std::vector<std::string> sample_prompts;  ///< texts that the model goes on with at every evaluation
 

@@ -9,16 +9,16 @@
 namespace tapehead {
 
 // One product's time is enough for a line; the first of two makes the library ready.
-static double measure_floor(const Trainer& trainer) {
-  ReferenceProduct product(trainer.config().dtype, 1024);
+static double measure_floor(const ProgressSubject& subject) {
+  ReferenceProduct product(subject.dtype, 1024);
   product.seconds();
   const double rate = product.flops() / product.seconds();
-  return product_flops(trainer.model(), trainer.config().batch_size) / rate;
+  return subject.step_flops / rate;
 }
 
 void TrainingProgress::step(const StepMetrics& metrics) {
   ++steps_;
-  tokens_ += metrics.tokens;
+  targets_ += metrics.tokens;
   seconds_ += metrics.seconds;
   const bool logs = log_every_ > 0 && metrics.step % log_every_ == 0;
   if (!logs && !line_.due()) return;
@@ -27,16 +27,15 @@ void TrainingProgress::step(const StepMetrics& metrics) {
 }
 
 std::string TrainingProgress::describe(const StepMetrics& m) {
-  if (floor_seconds_ == 0) floor_seconds_ = measure_floor(trainer_);
-  const double rate = static_cast<double>(tokens_) / seconds_, steps = static_cast<double>(steps_);
-  const int64_t all = trainer_.config().steps;
+  if (floor_seconds_ == 0) floor_seconds_ = measure_floor(subject_);
+  const double rate = static_cast<double>(targets_) / seconds_, steps = static_cast<double>(steps_);
+  const int64_t all = subject_.steps;
   return fmt::format(
-      "step {}/{}  loss {:.3f}  smoothed {:.3f}  lr {:.2e}  gradient {:.2f}  {} tokens/s  {} left  products "
+      "step {}/{}  loss {:.3f}  smoothed {:.3f}  lr {:.2e}  gradient {:.2f}  {} {}/s  {} left  products "
       "{:.0f} %  {}",
       m.step, all, m.loss, m.smoothed_loss, m.lr, m.grad_norm, format_count(static_cast<int64_t>(rate)),
-      format_duration(static_cast<double>(all - m.step) * seconds_ / steps),
-      100 * floor_seconds_ * steps / seconds_,
-      format_bytes(memory_stats(trainer_.model().device()).peak_bytes));
+      subject_.unit, format_duration(static_cast<double>(all - m.step) * seconds_ / steps),
+      100 * floor_seconds_ * steps / seconds_, format_bytes(memory_stats(subject_.device).peak_bytes));
 }
 
 }  // namespace tapehead

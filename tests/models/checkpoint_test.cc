@@ -12,6 +12,7 @@
 #include "tapehead/core/file.h"
 #include "tapehead/core/safetensors.h"
 #include "tapehead/models/gpt.h"
+#include "tapehead/models/state_json.h"
 #include "tapehead/tests/models/training_fixture.h"
 
 namespace tapehead {
@@ -247,7 +248,7 @@ TEST_F(CheckpointTest, AModelAloneIsThereToBeginFromAndNotToGoOnWith) {
 
 TEST_F(CheckpointTest, OneOfANewerVersionIsRefusedInOneLine) {
   auto json = nlohmann::json::parse(read_file(folder_ + "/run.json"));
-  json["version"] = kTrainStateVersion + 1;
+  json["version"] = kStateVersion + 1;
   json["training"] = "in words of its own";
   write_with_metadata({{"tapehead", json.dump()}});
   EXPECT_THAT([&] { load_model(path_); },

@@ -100,7 +100,7 @@ TEST_F(DeviceTrainingTest, AHeadsLossesAreThoseOfF64) {
     }
     HeadTrainer trainer({.bias = true, .batch_size = 16, .held_out = 0.2}, data);
     std::vector<double> list;
-    for (int64_t step = 0; step < kSteps; ++step) list.push_back(trainer.step());
+    for (int64_t step = 0; step < kSteps; ++step) list.push_back(trainer.step().loss);
     list.push_back(trainer.evaluate().loss);
     EXPECT_EQ(trainer.parameters()[0].second.device(), default_device());
     return list;

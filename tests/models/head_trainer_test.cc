@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <utility>
 
+#include "tapehead/core/file.h"
 #include "tapehead/core/memory.h"
 #include "tapehead/core/safetensors.h"
+#include "tapehead/models/checkpoint.h"
 #include "tapehead/ops/elementwise.h"
 #include "tapehead/ops/random.h"
 
@@ -50,12 +55,13 @@ TEST_F(HeadTrainerTest, LearnsToTellTheClassesApart) {
   write(features_, targets_);
   HeadTrainer trainer(config(), LabelledFeatures::open(path_));
   EXPECT_NEAR(trainer.evaluate().loss, std::log(kClasses), 1e-6);  // a weight of zeros
-  EXPECT_NEAR(trainer.step(), std::log(kClasses), 1e-6);
+  EXPECT_NEAR(trainer.step().loss, std::log(kClasses), 1e-6);
   while (trainer.steps_made() < 200) trainer.step();
-  const HeadEvaluation e = trainer.evaluate();
-  EXPECT_GT(e.rows, 100);
-  EXPECT_LT(e.rows, 150);  // a twentieth, without those that do not count
-  EXPECT_GT(e.correct_rows, e.rows * 9 / 10);
+  const Evaluation e = trainer.evaluate();
+  EXPECT_GT(e.tokens, 100);
+  EXPECT_LT(e.tokens, 150);  // a twentieth, without those that do not count
+  EXPECT_GT(e.accuracy, 0.9);
+  EXPECT_LT(e.entropy, std::log(kClasses) / 2);
   EXPECT_EQ(trainer.parameters()[0].second.shape(), Shape({kClasses, kFeatures}));
   EXPECT_EQ(trainer.parameters()[1].first, "bias");
 }
@@ -84,6 +90,138 @@ TEST_F(HeadTrainerTest, TheSameSeedMakesTheSameHead) {
   };
   EXPECT_EQ(weights(1), weights(1));
   EXPECT_NE(weights(1), weights(2));
+}
+
+// Features are their row's number, so that the weight of a step of one row tells which it was.
+TEST_F(HeadTrainerTest, AnEpochVisitsEachTrainingRowOnceAndNoneHeldOut) {
+  constexpr int64_t kFew = 40;
+  Tensor features = Tensor::zeros({kFew, kFew});
+  for (int64_t row = 0; row < kFew; ++row) features.mutable_data<float>()[row * kFew + row] = 1;
+  HeadTrainConfig one = config();
+  one.batch_size = 1;
+  one.classes = 2;
+  one.bias = false;
+  one.held_out = 0.25;
+  one.schedule = "constant";
+  one.optimizer = {.name = "sgd", .momentum = 0, .weight_decay = 0};
+  HeadTrainer trainer(one, {features, Tensor::zeros({kFew}, DType::i64)});
+  std::vector<float> before(2 * kFew);
+  std::vector<int64_t> orders[2];
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    for (int i = 0; i < 30; ++i) {
+      EXPECT_EQ(trainer.step().epoch, epoch) << i;
+      const auto after = trainer.parameters()[0].second.to_vector<float>();
+      orders[epoch].push_back(std::ranges::mismatch(after, before).in1 - after.begin());
+      before = after;
+    }
+  }
+  EXPECT_NE(orders[0], orders[1]);
+  for (auto& order : orders) {
+    std::ranges::sort(order);
+    EXPECT_EQ(std::ranges::adjacent_find(order), order.end());
+  }
+  EXPECT_EQ(orders[0], orders[1]);
+}
+
+// Stopped after every step in turn, whatever draws numbers or is due there.
+TEST_F(HeadTrainerTest, ResumedItIsBitIdenticalToNeverHavingStopped) {
+  HeadTrainConfig c = config();
+  c.steps = 30;  // three epochs
+  c.batch_size = 300;
+  c.eval_interval = 4;
+  c.skip_z_score = 1;
+  c.head.gradient_filter = "stochastic:0.01";
+  const std::string whole = testing::TempDir() + "whole.safetensors",
+                    stopped = testing::TempDir() + "stopped.safetensors";
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const LabelledFeatures data = {features_.to(dtype), targets_};
+    std::vector<double> losses, evaluations;
+    RunCallbacks callbacks = {.on_step = [&](const StepMetrics& m) { losses.push_back(m.smoothed_loss); },
+                              .on_evaluation = [&](const Evaluation& e) { evaluations.push_back(e.loss); },
+                              .checkpoint_path = whole};
+    EXPECT_TRUE(HeadTrainer(c, data).run(callbacks).finished);
+    const std::vector<double> all_losses = std::exchange(losses, {}),
+                              all_evaluations = std::exchange(evaluations, {});
+    EXPECT_EQ(all_evaluations.size(), 8u);
+
+    std::atomic<bool> stop;
+    callbacks.checkpoint_path = stopped;
+    callbacks.stop = &stop;
+    callbacks.on_step = [&](const StepMetrics& m) {
+      losses.push_back(m.smoothed_loss);
+      stop = true;
+    };
+    HeadTrainer(c, data).save(stopped);
+    for (int64_t step = 1; step <= 30; ++step) {
+      stop = false;
+      EXPECT_EQ(HeadTrainer::resume(stopped, data).run(callbacks).step, step);
+    }
+    EXPECT_EQ(losses, all_losses);
+    EXPECT_EQ(evaluations, all_evaluations);
+    EXPECT_EQ(read_file(stopped), read_file(whole)) << name(dtype);
+  }
+}
+
+TEST_F(HeadTrainerTest, EveryFieldOfItsStateIsKept) {
+  const HeadTrainState state = {
+      .config = {.classes = 2,
+                 .bias = true,
+                 .steps = 3,
+                 .batch_size = 4,
+                 .schedule = "wsd",
+                 .peak_lr = 0.5,
+                 .min_lr = 0.25,
+                 .warmup_steps = 5,
+                 .decay_steps = 6,
+                 .optimizer = {.name = "sgd", .momentum = 0.125, .nesterov = false},
+                 .clip_norm = 7,
+                 .skip_z_score = 8,
+                 .eval_interval = 9,
+                 .save_interval = 10,
+                 .keep = 11,
+                 .keep_best = true,
+                 .head = {.batch_chunk_size = 12, .label_smoothing = 0.1},
+                 .held_out = 0.75,
+                 .seed = ~uint64_t{0}},
+      .progress = {.step = 13,
+                   .loss = {.mean_sum = 1.5, .square_sum = 2.5, .count = 3},
+                   .guard = {.loss = {.mean_sum = 3.5, .square_sum = 4.5, .count = 5},
+                             .norm = {.mean_sum = 5.5, .square_sum = 6.5, .count = 7},
+                             .in_a_row = 2},
+                   .evaluated_step = 14,
+                   .best_step = 15,
+                   .best_loss = 0.1},
+      .optimizer_steps = 16,
+      .epoch = 17,
+      .next_row = 18,
+      .filter = {.seed = ~uint64_t{1}, .next = 19},
+      .data = {.rows = 20, .features = 21, .dtype = DType::bf16, .targets = "22"}};
+  const HeadTrainState back = parse_head_state(to_json(state));
+  EXPECT_EQ(back.config, state.config);
+  EXPECT_EQ(back.progress, state.progress);
+  EXPECT_EQ(back.optimizer_steps, state.optimizer_steps);
+  EXPECT_EQ(back.epoch, state.epoch);
+  EXPECT_EQ(back.next_row, state.next_row);
+  EXPECT_EQ(back.filter.seed, state.filter.seed);
+  EXPECT_EQ(back.filter.next, state.filter.next);
+  EXPECT_EQ(back.data, state.data);
+}
+
+TEST_F(HeadTrainerTest, OtherFeaturesDoNotResumeIt) {
+  HeadTrainer(config(), {features_, targets_}).save(path_);
+  const auto expect = [&](const Tensor& features, const Tensor& targets, const char* part) {
+    EXPECT_THAT(
+        [&] {
+          HeadTrainer::resume(path_, {features, targets});
+        },
+        ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr(part))));
+  };
+  expect(features_.to(DType::f64), targets_, "16 features in f32, and there are 3000 of 16 in f64");
+  Tensor others = targets_.clone();
+  others.mutable_data<int64_t>()[1] = 0;
+  expect(features_, others, "with other targets");
+  EXPECT_THAT([&] { read_train_state(path_); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr(path_), HasSubstr("a checkpoint of a head alone"))));
 }
 
 // The file may be larger than memory.
@@ -125,6 +263,15 @@ TEST_F(HeadTrainerTest, MistakesAreSaid) {
   expect([](HeadTrainConfig& c) { c.batch_size = 5000; }, "a batch of 5000 rows");
   expect([](HeadTrainConfig& c) { c.held_out = 1; }, "held_out is 1");
   expect([](HeadTrainConfig& c) { c.schedule = "up"; }, "name is up");
+  expect([](HeadTrainConfig& c) { c.clip_norm = -1; }, "clip_norm is -1");
+  expect([](HeadTrainConfig& c) { c.optimizer.name = "muon"; }, "a head is none: take adamw or sgd");
+  Tensor one = Tensor::full({kRows}, -100, DType::i64);
+  one.mutable_data<int64_t>()[0] = 1;
+  EXPECT_THAT(
+      [&] {
+        HeadTrainer(config(), {features_, one});
+      },
+      ThrowsMessage<ValueError>(HasSubstr("none of the 150 rows held out")));
   features_.fill(NAN);
   HeadTrainer trainer(config(), {features_, targets_});
   EXPECT_THAT([&] { trainer.step(); }, ThrowsMessage<RuntimeError>(HasSubstr("step 1 diverged")));

@@ -178,5 +178,46 @@ TEST_P(MemoryPlanTest, IsWhatAStepTakes) {
   EXPECT_NEAR(static_cast<double>(plan->peak), peak, 0.15 * peak);
 }
 
+TEST_F(PartialTrainingTest, RecomputationsPeakIsThePlannedOne) {
+  TrainConfig config = tiny_config();
+  config.model = {
+      .vocab_size = 300, .n_layer = 6, .n_head = 2, .n_embd = 32, .n_positions = 40, .dropout = 0.1};
+  config.head.batch_chunk_size = 16;
+  config.batch_size = 8;
+  config.recompute_activations = true;
+  for (const int64_t micro_batch : {8, 2}) {
+    if (device_is_emulated() && micro_batch == 2) continue;  // the longer one
+    config.micro_batch_size = micro_batch;
+    const int64_t before = memory_stats(default_device()).live_bytes;
+    std::optional<MemoryPlan> plan;
+    Trainer trainer(config, training(), std::nullopt, {.on_model = [&](const LanguageModel& model) {
+                      plan = MemoryPlanner(model, config).plan();
+                    }});
+    reset_peak(default_device());
+    trainer.step();
+    const double peak = static_cast<double>(memory_stats(default_device()).peak_bytes - before);
+    EXPECT_NEAR(static_cast<double>(plan->peak), peak, 0.15 * peak) << micro_batch;
+  }
+}
+
+TEST_F(PartialTrainingTest, ParametersAreCountedBeforeTheModelStands) {
+  for (const ModelConfig& model :
+       {tiny_config().model,
+        ModelConfig{.architecture = "llama",
+        .vocab_size = 30,
+        .n_layer = 3,
+        .n_head = 4,
+        .n_embd = 16,
+        .n_kv_head = 2},
+        ModelConfig{
+            .architecture = "llama", .vocab_size = 30, .n_layer = 2, .n_embd = 16, .tied_head = false}}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      int64_t bytes = 0;
+      for (const auto& [name, p] : make_model(model, 1, dtype)->parameters()) bytes += p.bytes();
+      EXPECT_EQ(parameter_bytes(model, dtype), bytes) << model.architecture;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tapehead

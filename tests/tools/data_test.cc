@@ -70,6 +70,17 @@ TEST_F(Data, BrokenLinesAreNamedOrCounted) {
   expect_out(train({"--data", path("bad.jsonl"), "--skip-bad-lines"}), "1 bad lines passed over, the first ");
 }
 
+TEST_F(Data, DocumentsThatAreAllEmptyAreNothingToTrainOn) {
+  write_file(folder_ / "empty.jsonl", "{\"text\": \"\"}\n{\"prompt\": \"a\", \"completion\": \"\"}\n\n");
+  expect_error(train({"--data", path("empty.jsonl")}), 2, "ValueError",
+               "empty.jsonl has no document to learn from: 2 are empty");
+  fs::create_directories(folder_ / "nothing");
+  write_file(folder_ / "nothing/a.txt", "");
+  write_file(folder_ / "nothing/b.txt", "");
+  expect_error(train({"--data", path("nothing")}), 2, "ValueError", "holds no text: 2 files in it are empty");
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
 TEST_F(Data, ShardsServeSeveralRunsUntilTheirSourceChanges) {
   const Args shared = {"--data", path("book.txt"), "--shards", path("shards")};
   ASSERT_EQ(run(train(shared)).status, 0);

@@ -20,9 +20,7 @@ class OnDevice : public ProgramTest {
 
   void SetUp() override {
     ProgramTest::SetUp();
-    std::string text;
-    for (int i = 0; i < 100; ++i) text += fmt::format("line {} tells of {} apples\n", i, i * i % 37);
-    write_file(folder_ / "text.txt", text);
+    write_text(100);
   }
 
   /// Runs the program, which must end well; its standard output.
@@ -36,31 +34,7 @@ class OnDevice : public ProgramTest {
   }
 
   std::string train(const std::string& out, const std::string& device) {
-    return output({"train",
-                   "--text",
-                   path("text.txt"),
-                   "--out",
-                   path(out),
-                   "--n-layer",
-                   "1",
-                   "--n-head",
-                   "1",
-                   "--n-embd",
-                   "8",
-                   "--context",
-                   "8",
-                   "--vocab-size",
-                   "260",
-                   "--batch-size",
-                   "2",
-                   "--steps",
-                   "3",
-                   "--warmup",
-                   "1",
-                   "--threads",
-                   "2",
-                   "--device",
-                   device});
+    return output(train_tiny(out, {"--steps", "3", "--device", device}));
   }
 
   std::vector<double> losses(const std::string& run) const {
@@ -100,7 +74,7 @@ TEST_F(OnDevice, AHeadIsTrainedThere) {
     EXPECT_THAT(output({"train-head", path("features"), "--out", out, "--steps", "5", "--batch-size", "16",
                         "--lr", "0.1", "--device", device}),
                 HasSubstr("held out"));
-    return SafetensorsFile::open(out).tensor("weight").to_vector<float>();
+    return SafetensorsFile::open(out + "/head.safetensors").tensor("weight").to_vector<float>();
   };
   const std::vector<float> there = weight("cuda"), here = weight("cpu");
   for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(there[i], here[i], 1e-5);
@@ -158,7 +132,8 @@ TEST_F(OnDevice, ComparesEveryOperationOfAStep) {
 TEST_F(OnDevice, ComparisonsMistakesAreSaid) {
   expect_error({"compare-backends", path("nothing")}, 2, "ValueError", "nothing");
   expect_error({"compare-backends", "runs/x", "--n-layer", "2"}, 2, "ValueError", "excludes");
-  expect_error({"compare-backends", "--preset", "large"}, 2, "ValueError", "--preset large");
+  expect_error({"compare-backends", "--preset", "large"}, 2, "ValueError",
+               "no preset large; there are quickstart, gpt2-124m");
   expect_error({"compare-backends", "--optimizer", "adam"}, 2, "ValueError", "adamw, sgd or muon");
 }
 

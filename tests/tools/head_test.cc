@@ -166,7 +166,8 @@ TEST_F(Head, BenchTrainSaysWhereTheTimeGoes) {
                             "--vocab-size", "20", "--batch-size", "3", "--repeats", "1"});
   EXPECT_EQ(table.status, 0) << table.err;
   EXPECT_NE(table.out.find("\n  linear_cross_entropy "), std::string::npos) << table.out;
-  expect_error({"bench", "train", "--preset", "gpt3"}, 2, "ValueError", "--preset gpt3: it is quickstart or");
+  expect_error({"bench", "train", "--preset", "gpt3"}, 2, "ValueError",
+               "no preset gpt3; there are quickstart");
   expect_error({"bench", "train", "--repeats", "0"}, 2, "ValueError", "--repeats 0");
   expect_error({"bench", "train", "--n-head", "3"}, 2, "ValueError", "multiple of n_head");
 }

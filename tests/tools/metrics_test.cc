@@ -66,8 +66,9 @@ TEST_F(Metrics, SurviveALossThatIsNoNumber) {
 
 TEST_F(Metrics, ChartNamesTheRun) {
   const std::string picture =
-      loss_chart({.training = {{1, 9}, {2, 8}}, .held_out = {{2, 8.5}}}, {}, "book.txt");
-  EXPECT_NE(picture.find("book.txt · 4 layers, width 256, context 128, vocabulary 8,192"), std::string::npos);
+      loss_chart({.training = {{1, 9}, {2, 8}}, .held_out = {{2, 8.5}}}, "book.txt · 4 layers", "token");
+  EXPECT_NE(picture.find("book.txt · 4 layers"), std::string::npos);
+  EXPECT_NE(picture.find("nats per token"), std::string::npos);
   EXPECT_NE(picture.find(">8.50<"), std::string::npos);
 }
 

@@ -128,6 +128,51 @@ class ProgramTest : public testing::Test {
     EXPECT_EQ(count_lines(result.err), 1) << result.err;
   }
 
+  // ---- A run to look at
+
+  /// text.txt: so many lines to train on.
+  void write_text(int lines = 200) const {
+    std::string text;
+    for (int i = 0; i < lines; ++i) text += fmt::format("line {} tells of {} apples\n", i, i * i % 37);
+    write_file(folder_ / "text.txt", text);
+  }
+
+  /// Begins a new run on text.txt, of a model so small that its steps take no time.
+  Args train_tiny(const std::string& out, const Args& more = {}) const {
+    const Args tiny = {"--n-layer", "1", "--n-head",     "1",   "--n-embd",  "8", "--context",    "8",
+                       "--warmup",  "2", "--vocab-size", "260", "--threads", "1", "--batch-size", "2"};
+    return Args{"train", "--text", path("text.txt"), "--out", path(out)} + tiny + more;
+  }
+
+  std::string checkpoint(const std::string& run) const { return path(run + "/checkpoint.safetensors"); }
+
+  /// The files in a run's folder, if there is one.
+  Args names(const std::string& run) const {
+    Args list;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(folder_ / run, none))
+      list.push_back(entry.path().filename());
+    std::ranges::sort(list);
+    return list;
+  }
+
+  /// A run's history without what no two runs share: how long its steps took.
+  std::string history(const std::string& run) const {
+    std::string text = read_file(path(run + "/metrics.jsonl"));
+    for (size_t at; (at = text.find("\"seconds\":")) != text.npos;)
+      text.erase(at, text.find_first_of(",}", at) - at);
+    return text;
+  }
+
+  /// Until the history of "run" is longer than `lines`, or the child has ended.
+  void wait_for_step(pid_t child, int64_t lines) const {
+    siginfo_t ended = {};
+    while (count_lines(read_file(folder_ / "run/metrics.jsonl")) <= lines && ended.si_pid == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+    }
+  }
+
   [[noreturn]] void exec(const Args& args) const {
     std::vector<char*> argv = {const_cast<char*>(program_.c_str())};
     for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));

@@ -80,9 +80,10 @@ class ReportPage : public Report {
     write_file(folder_ / "b/samples.jsonl",
                json({{"step", 50}, {"prompt", kHostile}, {"text", " early"}}).dump() + "\n" +
                    json({{"step", 100}, {"prompt", kHostile}, {"text", " late"}}).dump() + "\n");
-    write_file(
-        folder_ / "b/memory.json",
-        json({{"step", 2}, {"moments", {{{"at", kHostile}, {"parameters", 1024}, {"head", 2048}}}}}).dump());
+    write_file(folder_ / "b/memory.json",
+               json({{"moments", {{{"at", kHostile}, {"parameters", 1024}, {"head", 2048}}}},
+                     {"counted", {{{"at", "embedding"}, {"parameters", 1024}, {"activations", 4096}}}}})
+                   .dump());
     ASSERT_EQ(run({"report", path("a"), path("b"), "--out", path("page.html")}).status, 0);
     browser_.emplace(*program, path("browser"));
     browser_->open_file(path("page.html"));
@@ -152,6 +153,12 @@ TEST_F(ReportPage, ComparesSettings) {
   const std::string settings = text_of("#settings table");
   EXPECT_NE(settings.find("model.n_layer\t2\t3"), std::string::npos) << settings;
   EXPECT_EQ(settings.find("n_head"), std::string::npos) << settings;
+}
+
+TEST_F(ReportPage, ShowsTheMemoryOfAStepAsPlannedAndAsCounted) {
+  const std::string text = text_of("body");
+  EXPECT_NE(text.find("as planned before the first step"), std::string::npos) << text;
+  EXPECT_NE(text.find("largest at embedding all 5.0 KiB"), std::string::npos) << text;
 }
 
 TEST_F(ReportPage, HidesARunOnAClick) {

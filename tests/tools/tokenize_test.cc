@@ -8,9 +8,7 @@ class Tokenize : public ProgramTest {
  protected:
   void SetUp() override {
     ProgramTest::SetUp();
-    std::string text;
-    for (int i = 0; i < 400; ++i) text += fmt::format("line {} tells of {} apples\n", i, i * i % 37);
-    write_file(folder_ / "text.txt", text);
+    write_text(400);
   }
 
   /// The tokens that Llama 3's tokenizer makes of `text`, with a space before and behind.
@@ -38,6 +36,23 @@ TEST_F(Tokenize, TokenizesAnyBytesAndBack) {
             read_file(folder_ / "text.txt"));
   expect_error({"tokenize", "decode", path("tok")}, 2, "ValueError", "12x", {.stdin_text = "1 12x 3"});
   expect_error({"tokenize", "decode", path("tok")}, 2, "ValueError", "999", {.stdin_text = "999"});
+}
+
+TEST_F(Tokenize, OfNothingThereAreNoTokens) {
+  ASSERT_EQ(
+      run({"tokenize", "train", "--text", path("text.txt"), "--vocab-size", "270", "--out", path("tok")})
+          .status,
+      0);
+  write_file(folder_ / "empty.txt", "");
+  const Result ids = run({"tokenize", "encode", path("tok"), path("empty.txt")});
+  EXPECT_EQ(ids.status, 0) << ids.err;
+  EXPECT_EQ(run({"tokenize", "decode", path("tok")}, {.stdin_text = ids.out}).out, "");
+  ASSERT_EQ(run({"tokenize", "encode", path("tok"), path("empty.txt"), "--out", path("none.tokens")}).status,
+            0);
+  EXPECT_EQ(run({"tokenize", "decode", path("tok"), path("none.tokens")}).out, "");
+  expect_error({"tokenize", "train", "--text", path("empty.txt"), "--out", path("no")}, 2, "ValueError",
+               "empty.txt is empty");
+  EXPECT_FALSE(fs::exists(folder_ / "no"));
 }
 
 // Two tokenizers of one size, whose tokens mean different things.

@@ -21,68 +21,7 @@ class Training : public ProgramTest {
  protected:
   void SetUp() override {
     ProgramTest::SetUp();
-    std::string text;
-    for (int i = 0; i < 200; ++i) text += fmt::format("line {} tells of {} apples\n", i, i * i % 37);
-    write_file(folder_ / "text.txt", text);
-  }
-
-  /// A new run of a model so small that its steps take no time.
-  Args begin(const std::string& out, const Args& more = {}) const {
-    return Args{"train",
-                "--text",
-                path("text.txt"),
-                "--out",
-                path(out),
-                "--n-layer",
-                "1",
-                "--n-head",
-                "1",
-                "--n-embd",
-                "8",
-                "--threads",
-                "1",
-                "--context",
-                "8",
-                "--vocab-size",
-                "260",
-                "--warmup",
-                "2",
-                "--batch-size",
-                "2"} +
-           more;
-  }
-
-  std::string checkpoint(const std::string& run) const { return path(run + "/checkpoint.safetensors"); }
-
-  /// The files in a run's folder, if there is one.
-  Args names(const std::string& run) const {
-    Args list;
-    std::error_code none;
-    for (const auto& entry : fs::directory_iterator(folder_ / run, none))
-      list.push_back(entry.path().filename());
-    std::ranges::sort(list);
-    return list;
-  }
-
-  /// A history without what no two runs share: how long its steps took.
-  std::string history(const std::string& run) const {
-    std::string lines;
-    std::ifstream file(path(run + "/metrics.jsonl"));
-    for (std::string line; std::getline(file, line);) {
-      json object = json::parse(line);
-      object.erase("seconds");
-      lines += object.dump() + "\n";
-    }
-    return lines;
-  }
-
-  /// Until the run's history is longer than `lines`, or the child has ended.
-  void wait_for_step(pid_t child, int64_t lines) const {
-    siginfo_t ended = {};
-    while (count_lines(read_file(folder_ / "run/metrics.jsonl")) <= lines && ended.si_pid == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
-    }
+    write_text();
   }
 
   json config(const std::string& run) const { return json::parse(read_file(folder_ / run / "config.json")); }
@@ -95,8 +34,9 @@ class Training : public ProgramTest {
 // ---- Setting it up
 
 TEST_F(Training, ItsConfigFileMakesTheSameRunAgain) {
-  ASSERT_EQ(run(begin("first", {"--steps", "5", "--schedule", "wsd", "--keep-best", "--lr", "0.003"})).status,
-            0);
+  ASSERT_EQ(
+      run(train_tiny("first", {"--steps", "5", "--schedule", "wsd", "--keep-best", "--lr", "0.003"})).status,
+      0);
   const Result again = run({"train", "--config", path("first/config.json"), "--out", path("again")});
   ASSERT_EQ(again.status, 0) << again.err;
   EXPECT_EQ(read_file(checkpoint("again")), read_file(checkpoint("first")));
@@ -152,7 +92,7 @@ TEST_F(Training, RefusesAConfigThatItDoesNotUnderstand) {
 
 TEST_F(Training, RefusesOptionsThatContradictEachOther) {
   const auto expect = [&](const Args& more, const std::string& part) {
-    expect_error(begin("run", more), 2, "ValueError", part);
+    expect_error(train_tiny("run", more), 2, "ValueError", part);
   };
   expect({"--decay-steps", "3"}, "--decay-steps needs --schedule wsd");
   expect({"--schedule", "constant", "--min-lr", "0"}, "--min-lr needs a --schedule that falls");
@@ -165,10 +105,30 @@ TEST_F(Training, RefusesOptionsThatContradictEachOther) {
   EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 
+TEST_F(Training, CountsTheMemoryOfItsFirstStepByOperation) {
+  ASSERT_EQ(run(train_tiny("run", {"--steps", "2"})).status, 0);
+  const json memory = json::parse(read_file(folder_ / "run/memory.json"));
+  const json &counted = memory.at("counted"), &planned = memory.at("moments");
+  const auto largest = [](const json& moments, const char* key) {
+    int64_t most = 0;
+    for (const json& moment : moments) most = std::max(most, moment.at(key).get<int64_t>());
+    return most;
+  };
+  for (const char* key : {"parameters", "optimizer", "gradients", "head"})
+    EXPECT_EQ(largest(counted, key), largest(planned, key)) << key;
+  // While the last block's backward runs, its own tensors are there as well.
+  EXPECT_GE(largest(counted, "activations"), largest(planned, "activations"));
+  EXPECT_LE(largest(counted, "activations"), 2 * largest(planned, "activations"));
+  Args ops;
+  for (const json& moment : counted) ops.push_back(moment.at("at"));
+  EXPECT_THAT(ops, testing::IsSupersetOf({"embedding", "linear_cross_entropy", "backward of layer_norm"}));
+  EXPECT_LT(counted.back().at("activations"), largest(counted, "activations") / 10);
+}
+
 // ---- Models from elsewhere, parts of models, memory
 
 TEST_F(Training, BeginsFromAnotherRunsModelAndTokenizerAndTrainsAPartOfIt) {
-  ASSERT_EQ(run(begin("first", {"--steps", "3"})).status, 0);
+  ASSERT_EQ(run(train_tiny("first", {"--steps", "3"})).status, 0);
   write_file(folder_ / "other.txt", read_file(folder_ / "text.txt") + "one line more of pears\n");
   const Args from = {"train", "--from", path("first"), "--text", path("other.txt"), "--threads", "1"};
   const Args some = {"--steps", "2", "--batch-size", "2", "--freeze", "transformer.h.*,*.wpe.*"};
@@ -202,7 +162,7 @@ TEST_F(Training, BeginsFromAnotherRunsModelAndTokenizerAndTrainsAPartOfIt) {
 }
 
 TEST_F(Training, ALlamaGoesOnWithAnotherContext) {
-  ASSERT_EQ(run(begin("first", {"--steps", "1", "--architecture", "llama"})).status, 0);
+  ASSERT_EQ(run(train_tiny("first", {"--steps", "1", "--architecture", "llama"})).status, 0);
   const Result second = run({"train", "--from", path("first"), "--text", path("text.txt"), "--out",
                              path("second"), "--steps", "1", "--batch-size", "2", "--context", "12"});
   ASSERT_EQ(second.status, 0) << second.err;
@@ -212,9 +172,11 @@ TEST_F(Training, ALlamaGoesOnWithAnotherContext) {
 }
 
 TEST_F(Training, SaysBeforeTheFirstStepWhatWouldFit) {
-  expect_error(begin("run", {"--memory-limit", "10KiB"}), 2, "ValueError", "choose a smaller model");
-  expect_error(begin("run", {"--memory-limit", "much"}), 2, "ValueError", "much");
-  Args wide = begin("run", {"--memory-limit", "1MiB", "--steps", "1"});
+  expect_error(train_tiny("run", {"--memory-limit", "10KiB"}), 2, "ValueError", "the parameters alone take ");
+  expect_error(train_tiny("run", {"--memory-limit", "40KiB"}), 2, "ValueError",
+               "choose a smaller model or --context");
+  expect_error(train_tiny("run", {"--memory-limit", "much"}), 2, "ValueError", "much");
+  Args wide = train_tiny("run", {"--memory-limit", "1MiB", "--steps", "1"});
   *(std::ranges::find(wide, "--batch-size") + 1) = "64";
   *(std::ranges::find(wide, "--context") + 1) = "32";
   const Result refused = run(wide);
@@ -235,7 +197,7 @@ TEST_F(Training, DivergenceNamesTheOperationAndKeepsTheLastCheckpoint) {
   // Without a limit to the gradient, weights grow until a product of theirs overflows.
   const Args wild = {"--optimizer", "sgd", "--lr",    "1e12", "--schedule",   "constant",
                      "--clip",      "0",   "--steps", "50",   "--save-every", "1"};
-  const Result result = run(begin("run", wild));
+  const Result result = run(train_tiny("run", wild));
   EXPECT_EQ(result.status, 2);
   EXPECT_TRUE(result.err.starts_with("error: RuntimeError: [train] step ")) << result.err;
   EXPECT_THAT(result.err, HasSubstr(" diverged: its loss is "));
@@ -252,7 +214,7 @@ TEST_F(Training, DivergenceNamesTheOperationAndKeepsTheLastCheckpoint) {
 // ---- Interruptions
 
 TEST_F(Training, OneFolderTakesOneProcess) {
-  const Args endless = begin("run", {"--steps", "1000000", "--save-every", "1"});
+  const Args endless = train_tiny("run", {"--steps", "1000000", "--save-every", "1"});
   const pid_t child = start(endless);
   wait_for(child, "run/metrics.jsonl", "\"step\":2");
   const std::string reason = fmt::format("process {} is at work in {}", child, path("run"));
@@ -273,7 +235,7 @@ TEST_F(Training, OneFolderTakesOneProcess) {
 TEST_F(Training, TwoHundredKillsLoseNothing) {
   const Args options = {"--schedule", "constant", "--save-every", "1",         "--eval-every", "3",
                         "--keep",     "2",        "--keep-best",  "--dropout", "0.1"};
-  const Args endless = begin("run", options + Args{"--steps", "1000000"});
+  const Args endless = train_tiny("run", options + Args{"--steps", "1000000"});
   Generator random{.seed = 11};
   int64_t step = 0, unfinished = 0;
   for (int i = 0; i < 200; ++i) {
@@ -302,7 +264,7 @@ TEST_F(Training, TwoHundredKillsLoseNothing) {
   const Args steps = {"--steps", fmt::format("{}", step + 2)};
   const Result last = run(Args{"train", "--resume", path("run"), "--threads", "1"} + steps);
   ASSERT_EQ(last.status, 0) << last.err;
-  const Result uninterrupted = run(begin("whole", options + steps));
+  const Result uninterrupted = run(train_tiny("whole", options + steps));
   ASSERT_EQ(uninterrupted.status, 0) << uninterrupted.err;
 
   EXPECT_EQ(read_file(checkpoint("run")), read_file(checkpoint("whole")));

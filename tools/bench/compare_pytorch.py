@@ -3,7 +3,7 @@
     python3 -m venv VENV && VENV/bin/pip install 'torch==2.15.*' numpy
     bazel build //tools:tapehead
     VENV/bin/python tools/bench/compare_pytorch.py [--only heads] [--shapes 4096,768,50257 2048,256,8192] [--dtypes f32 bf16]
-    VENV/bin/python tools/bench/compare_pytorch.py --only training [--models gpt2-124m 'quickstart --n-layer 2']
+    VENV/bin/python tools/bench/compare_pytorch.py --only training [--models 'gpt2-124m --context 64' quickstart]
 
 Ours runs as `tapehead bench head` and `tapehead bench train` with their default options. PyTorch computes the head three ways: eager
 cross_entropy(linear), the same compiled, and its own chunked linear_cross_entropy with default options; a training step two ways, eager and
@@ -26,7 +26,7 @@ from pytorch_ways import DTYPES, Head, Training
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS, PAGE = ROOT / "docs/performance.json", ROOT / "docs/performance.md"
 SHAPES = ("4096,768,50257", "2048,256,8192", "1024,2048,32000", "512,768,50257", "8192,128,50257", "2048,2304,256000")
-MODELS = ("gpt2-124m", "quickstart")
+MODELS = ("gpt2-124m --context 64", "quickstart")
 
 
 def run_ours(o, bench, *options):

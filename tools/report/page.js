@@ -182,10 +182,14 @@ function zoomAll(range) {
 const CLASSES = [['head', 'head'], ['activations', 'activations'], ['gradients', 'gradients'],
                  ['optimizer', 'optimiser'], ['parameters', 'parameters']];  // the last stands at the bottom
 
-function drawMemory(run, index) {
-  const moments = run.memory?.moments;
+function drawMemory(run) {
+  drawMoments(run, run.memory?.moments, 'as planned before the first step');
+  drawMoments(run, run.memory?.counted, 'as counted in the first step, after every operation');
+}
+
+function drawMoments(run, moments, caption) {
   if (!moments?.length) return;
-  const {read, plot} = card(`Memory in one step${alone ? '' : `, ${run.name}`}`, 'as planned before the first step');
+  const {read, plot} = card(`Memory in one step${alone ? '' : `, ${run.name}`}`, caption);
   const colors = () => CLASSES.map((_, i) => colorOf([1, 0, 6, 3, 2][i]));
   const total = moment => CLASSES.reduce((sum, [name]) => sum + (moment[name] ?? 0), 0);
   const peak = moments.reduce((best, m, i) => total(m) > total(moments[best]) ? i : best, 0);

@@ -1,0 +1,85 @@
+#include "tapehead/models/training_run.h"
+
+#include <cmath>
+
+#include "tapehead/models/checkpoint_files.h"
+
+namespace tapehead {
+
+void TrainingRun::set_steps(int64_t steps) {
+  check<ValueError>(steps >= steps_made(), "[train] {} steps were made already, more than {}", steps_made(),
+                    steps);
+  change_steps(steps);
+}
+
+void TrainingRun::finish_step(StepMetrics& metrics, Optimizer& optimizer) {
+  const Rules r = rules();
+  metrics.skipped = progress_.guard.skips(metrics.loss, metrics.grad_norm, r.skip_z_score);
+  if (!metrics.skipped) optimizer.step(metrics.lr, clip_scale(metrics.grad_norm, r.clip_norm));
+  optimizer.zero_grad();
+  progress_.step = metrics.step;
+  progress_.loss.add(metrics.loss);
+  metrics.smoothed_loss = progress_.loss.mean();
+}
+
+// Whether the loss is the lowest so far.
+bool TrainingRun::measure(const RunCallbacks& callbacks, RunResult& result) {
+  result.evaluation = evaluate_held_out();
+  result.evaluation->step = progress_.evaluated_step = steps_made();
+  const double loss = result.evaluation->loss;
+  const bool best = std::isfinite(loss) && (progress_.best_step == 0 || loss < progress_.best_loss);
+  if (best) {
+    progress_.best_step = steps_made();
+    progress_.best_loss = loss;
+  }
+  if (callbacks.on_evaluation) callbacks.on_evaluation(*result.evaluation);
+  return best;
+}
+
+void TrainingRun::save_and_keep(const RunCallbacks& callbacks) const {
+  if (callbacks.checkpoint_path.empty()) return;
+  save(callbacks.checkpoint_path);
+  keep(callbacks.checkpoint_path);
+  if (callbacks.on_save) callbacks.on_save(callbacks.checkpoint_path);
+}
+
+// Gives the latest checkpoint, which is of this step, the other names that it should have.
+void TrainingRun::keep(const std::string& latest) const {
+  const Rules r = rules();
+  keep_numbered(latest, steps_made(), r.keep);
+  if (r.keep_best && progress_.best_step > 0 && progress_.best_step == steps_made()) keep_as_best(latest);
+}
+
+RunResult TrainingRun::run(const RunCallbacks& callbacks) {
+  const Rules r = rules();
+  RunResult result;
+  const auto finished = [&] { return steps_made() >= r.steps; };
+  const auto stopped = [&] { return callbacks.stop && callbacks.stop->load(); };
+  const auto is_due = [&](int64_t interval) { return interval > 0 && steps_made() % interval == 0; };
+  const auto evaluate_if_due = [&] {
+    return has_held_out() && is_due(r.eval_interval) && progress_.evaluated_step < steps_made() &&
+           measure(callbacks, result);
+  };
+
+  // What the process that was here before may not have come to.
+  if (!resumed_from_.empty() && resumed_from_ == callbacks.checkpoint_path) keep(resumed_from_);
+  if (!finished() && evaluate_if_due() && r.keep_best) save_and_keep(callbacks);
+
+  while (!finished() && !stopped()) {
+    const StepMetrics metrics = step();
+    if (callbacks.on_step) callbacks.on_step(metrics);
+    if (finished() || stopped()) break;
+    const bool best = evaluate_if_due();
+    if (is_due(r.save_interval) || (best && r.keep_best)) save_and_keep(callbacks);
+  }
+  save_and_keep(callbacks);
+  if (finished() && has_held_out()) {
+    measure(callbacks, result);
+    save_and_keep(callbacks);  // of the evaluation, too
+  }
+  result.finished = finished();
+  result.step = steps_made();
+  return result;
+}
+
+}  // namespace tapehead

@@ -1,0 +1,96 @@
+// What every run has in common: steps, held-out evaluations and checkpoints between them, stopping and resuming between steps.
+//
+// What a step is, and of what, says the class derived from TrainingRun: Trainer (trainer.h), HeadTrainer (head_trainer.h).
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "tapehead/models/evaluation.h"
+#include "tapehead/models/optimizer.h"
+#include "tapehead/models/train_progress.h"
+
+namespace tapehead {
+
+struct StepMetrics {
+  int64_t step = 0;          ///< counts from 1
+  double loss = 0;           ///< nats per target, before this step's update
+  double smoothed_loss = 0;  ///< mean of the steps so far, the last 50 weighing most (RunningStatistics)
+  double lr = 0;
+  double grad_norm = 0;             ///< before clipping
+  int64_t tokens = 0;               ///< targets of this step
+  double seconds = 0;               ///< wall time of this step
+  int64_t epoch = 0;                ///< that the step's first window, or row, is of
+  bool skipped = false;             ///< the update was not made (RunRules::skip_z_score)
+  GradientFilterStats filter = {};  ///< of the head's gradient filter; all 0 without one
+};
+
+struct RunCallbacks {
+  std::function<void(const StepMetrics&)> on_step = {};
+  std::function<void(const Evaluation&)> on_evaluation = {};
+  std::function<void(const std::string& path)> on_save = {};
+  /// Where checkpoints go; empty: none are written.
+  std::string checkpoint_path = {};
+  /// Once true, the step is finished, a checkpoint saved, and run() returns. May be set by a signal handler.
+  const std::atomic<bool>* stop = nullptr;
+};
+
+struct RunResult {
+  bool finished = false;                      ///< false: stopped before the last step
+  int64_t step = 0;                           ///< steps made, those before a resume included
+  std::optional<Evaluation> evaluation = {};  ///< a finished run's last one, if something is held out
+};
+
+class TrainingRun {
+ public:
+  virtual ~TrainingRun() = default;
+
+  /// Runs the steps that are left, evaluates and saves as the rules say. An evaluation that was due where an earlier run
+  /// stopped is made up for. An exception, a callback's included, ends the run between two steps; the latest
+  /// checkpoint stays.
+  RunResult run(const RunCallbacks& callbacks = {});
+
+  /// One step. Throws RuntimeError where the loss or the gradient is no finite number. Whatever is thrown, parameters,
+  /// optimiser and step count are as before and no gradient is left; data and random numbers have moved on.
+  virtual StepMetrics step() = 0;
+
+  /// Writes a checkpoint (checkpoint_tensors.h).
+  virtual void save(const std::string& path) const = 0;
+
+  /// Changes how far the run goes, for example after a resume. Throws ValueError below the steps already made.
+  void set_steps(int64_t steps);
+  int64_t steps_made() const { return progress_.step; }
+  const TrainProgress& progress() const { return progress_; }
+
+ protected:
+  /// How long the run is, and what happens between its steps: of its config, whose fields have the same names.
+  struct Rules {
+    int64_t steps, eval_interval, save_interval, keep;
+    bool keep_best;
+    double clip_norm, skip_z_score;
+  };
+  template <class Config>
+  static Rules rules_of(const Config& c) {
+    return {c.steps, c.eval_interval, c.save_interval, c.keep, c.keep_best, c.clip_norm, c.skip_z_score};
+  }
+  virtual Rules rules() const = 0;
+  virtual void change_steps(int64_t steps) = 0;
+
+  virtual bool has_held_out() const = 0;
+  virtual Evaluation evaluate_held_out() const = 0;
+
+  /// Updates the parameters from their gradients, unless the guard skips that, and takes note of the step.
+  void finish_step(StepMetrics& metrics, Optimizer& optimizer);
+
+  TrainProgress progress_;
+  std::string resumed_from_;  // path of the checkpoint; empty: it was begun here
+
+ private:
+  bool measure(const RunCallbacks& callbacks, RunResult& result);
+  void save_and_keep(const RunCallbacks& callbacks) const;
+  void keep(const std::string& latest) const;
+};
+
+}  // namespace tapehead

@@ -1,0 +1,83 @@
+#include "tapehead/tools/training_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+namespace tapehead {
+
+static void add_optimizer_options(CLI::App& command, const RunOptions& run) {
+  OptimizerOptions& optimizer = run.optimizer;
+  for (CLI::Option* option : {
+           command.add_option("--optimizer", optimizer.name,
+                              "adamw, sgd, or muon: for matrices, AdamW for the rest"),
+           command.add_option("--weight-decay", optimizer.weight_decay, "on matrices alone"),
+           command.add_option("--beta1", optimizer.beta1, "AdamW's: of the mean of gradients"),
+           command.add_option("--beta2", optimizer.beta2, "AdamW's: of the mean of their squares"),
+           command.add_option("--epsilon", optimizer.epsilon, "AdamW's: added to the root of the second"),
+           command.add_option("--momentum", optimizer.momentum, "of sgd and muon"),
+           command.add_option("--nesterov", optimizer.nesterov, "of sgd and muon: true or false"),
+           command.add_option(
+               "--schedule", run.schedule,
+               "of the learning rate: cosine, linear, constant, or wsd: warm-up, stable, decay"),
+           command.add_option("--lr", run.peak_lr, "learning rate after the warm-up"),
+           command.add_option("--min-lr", run.min_lr, "learning rate at the end"),
+           command.add_option("--warmup", run.warmup_steps, "steps of rising learning rate"),
+           command.add_option("--decay-steps", run.decay_steps,
+                              "of the schedule wsd: how many fall at its end; 0: a tenth of all"),
+           command.add_option("--clip", run.clip_norm, "largest norm of the gradient; 0: no limit"),
+           command.add_option("--skip-z-score", run.skip_z_score,
+                              "skip a step whose loss or gradient norm is so many standard deviations above "
+                              "the mean of recent ones; 0: none"),
+       }) {
+    option->group("Optimizer");
+  }
+}
+
+static void add_pauses(CLI::App& command, const RunOptions& run) {
+  for (CLI::Option* option : {
+           command.add_option("--eval-every", run.eval_interval,
+                              "steps between held-out measurements; 0: at the end"),
+           command.add_option("--save-every", run.save_interval, "steps between checkpoints; 0: at the end"),
+           command.add_option("--keep", run.keep, "numbered checkpoints that stay beside the latest"),
+           command.add_flag("--keep-best", run.keep_best, "also the one of the lowest held-out loss"),
+       }) {
+    option->group("Training");
+  }
+}
+
+static void add_head_options(CLI::App& command, HeadConfig& head) {
+  for (CLI::Option* option : {
+           command.add_option("--head-chunking-method", head.chunking_method,
+                              "how many rows of logits are held at once: throughput, auto, budget:SIZE, ..."),
+           command.add_option("--head-batch-chunk-size", head.batch_chunk_size,
+                              "or so many; 0: the method's choice"),
+           command.add_option("--head-acc-policy", head.acc_policy, "auto, accurate, balanced or compact"),
+           command.add_option("--head-label-smoothing", head.label_smoothing, "in [0, 1]"),
+           command.add_option("--head-z-loss", head.z_loss, "coefficient of lse²"),
+           command.add_option(
+               "--head-gradient-filter", head.gradient_filter,
+               "none; stochastic:TAU: a faster head, its gradient without bias; threshold:EPS"),
+           command.add_flag("--head-recompute", head.recompute,
+                            "less memory: backward computes the head again"),
+       }) {
+    option->group("Head: linear_cross_entropy (`tapehead plan --help` tells more)");
+  }
+}
+
+void add_run_options(CLI::App& command, const RunOptions& run) {
+  add_pauses(command, run);
+  add_optimizer_options(command, run);
+  add_head_options(command, run.head);
+}
+
+void add_resume_option(CLI::App& command, std::string& folder, std::initializer_list<std::string> allowed) {
+  const std::vector<CLI::Option*> others = command.get_options();
+  CLI::Option* resume =
+      command.add_option("--resume", folder, "go on with the run in this folder")->type_name("FOLDER");
+  for (CLI::Option* option : others) {
+    if (option != command.get_help_ptr() && std::ranges::count(allowed, option->get_name()) == 0)
+      resume->excludes(option);
+  }
+}
+
+}  // namespace tapehead
