@@ -118,7 +118,7 @@ template <class W, class F>
 static void for_units(int64_t units, int64_t size, F&& f) {
   const int64_t workers = std::min<int64_t>(omp_get_max_threads(), units);
   size = padded<W>(size);
-  Tensor scratch({workers, size}, dtype_of<W>());
+  Tensor scratch({workers, size}, dtype_of<W>(), Device{Device::cpu});
   W* base = scratch.mutable_data<W>();
   parallel_for(workers, 1, [&](int64_t begin, int64_t end) {
     for (int64_t w = begin; w < end; ++w) {

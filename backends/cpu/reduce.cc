@@ -215,7 +215,7 @@ void CpuBackend::max(const Tensor& x, Tensor& y) {
 void CpuBackend::max_backward(const Tensor& x, const Tensor& y, const Tensor& gy, Tensor& gx) {
   visit_floating(x.dtype(), "max_backward", [&]<class T>(std::type_identity<T>) {
     using W = wide_t<T>;
-    Tensor ties(y.shape(), DType::f64);
+    Tensor ties(y.shape(), DType::f64, y.device());
     double* number = ties.mutable_data<double>();
     reduce<T, Peak<W>>(
         x, ties, {}, [](Peak<W>& acc, T v) { acc.take(static_cast<W>(v), 1); },

@@ -9,6 +9,7 @@
 #include "tapehead/backends/cpu/simd_math-inl.h"
 // clang-format on
 
+#include <array>
 #include <cmath>
 
 #include "tapehead/backends/cpu/cpu_backend.h"
@@ -181,7 +182,7 @@ void NormParameterGradients(const Tensor& x, const Tensor& mean, const Tensor& r
   const T* pg = gy.data<T>();
   const T* means = data_or_null<T>(mean);
   const T* rstds = rstd.data<T>();
-  Tensor totals = Tensor::zeros({2, columns}, DType::f64);
+  Tensor totals = Tensor::zeros({2, columns}, DType::f64, x.device());
   double* dots = totals.mutable_data<double>();
   double* sums = dots + columns;
   T* w = mutable_data_or_null<T>(gweight);
@@ -266,48 +267,46 @@ HWY_EXPORT(SoftmaxBackward);
 HWY_EXPORT(Norm);
 HWY_EXPORT(NormBackward);
 
-static Tensor widened(const Tensor& x) { return x.defined() ? x.to(DType::f32) : x; }
-
-static Tensor wide_output(const Tensor& y) { return y.defined() ? Tensor(y.shape()) : y; }
+// Calls run(in, out): of 16-bit tensors with f32 copies of `in`, and with f32 tensors whose results are then rounded into `out`.
+template <size_t I, size_t O, class Run>
+static void run_wide(std::array<Tensor, I> in, const std::array<Tensor*, O>& out, Run&& run) {
+  const bool half = is_half(in[0].dtype());
+  std::array<Tensor, O> results;
+  for (size_t i = 0; i < O; ++i) {
+    const Tensor& y = *out[i];
+    results[i] = half && y.defined() ? Tensor(y.shape(), DType::f32, y.device()) : y;
+  }
+  for (Tensor& x : in) {
+    if (half && x.defined()) x = x.to(DType::f32);
+  }
+  run(in, results);
+  for (size_t i = 0; half && i < O; ++i) {
+    if (out[i]->defined()) cpu_backend().copy(results[i], *out[i]);
+  }
+}
 
 void CpuBackend::softmax(const Tensor& x, bool log, Tensor& y) {
-  if (is_half(x.dtype())) {
-    Tensor wide = wide_output(y);
-    softmax(widened(x), log, wide);
-    copy(wide, y);
-    return;
-  }
-  HWY_DYNAMIC_DISPATCH(Softmax)(x, log, y);
+  run_wide<1, 1>({x}, {&y}, [&](auto& in, auto& out) { HWY_DYNAMIC_DISPATCH(Softmax)(in[0], log, out[0]); });
 }
 
 void CpuBackend::softmax_backward(const Tensor& y, const Tensor& gy, bool log, Tensor& gx) {
-  if (is_half(y.dtype())) {
-    Tensor wide = wide_output(gx);
-    softmax_backward(widened(y), widened(gy), log, wide);
-    copy(wide, gx);
-    return;
-  }
-  HWY_DYNAMIC_DISPATCH(SoftmaxBackward)(y, gy, log, gx);
+  run_wide<2, 1>({y, gy}, {&gx}, [&](auto& in, auto& out) {
+    HWY_DYNAMIC_DISPATCH(SoftmaxBackward)(in[0], in[1], log, out[0]);
+  });
 }
 
 static void norm(bool centered, const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
                  Tensor& y, Tensor& mean, Tensor& rstd) {
-  const auto run = HWY_DYNAMIC_DISPATCH(Norm);
-  if (!is_half(x.dtype())) return run(centered, x, weight, bias, epsilon, y, mean, rstd);
-  Tensor wide = wide_output(y);
-  run(centered, widened(x), widened(weight), widened(bias), epsilon, wide, mean, rstd);
-  cpu_backend().copy(wide, y);
+  run_wide<3, 1>({x, weight, bias}, {&y}, [&](auto& in, auto& out) {
+    HWY_DYNAMIC_DISPATCH(Norm)(centered, in[0], in[1], in[2], epsilon, out[0], mean, rstd);
+  });
 }
 
 static void norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
                           const Tensor& gy, Tensor& gx, Tensor& gweight, Tensor& gbias) {
-  const auto run = HWY_DYNAMIC_DISPATCH(NormBackward);
-  if (!is_half(x.dtype())) return run(x, weight, mean, rstd, gy, gx, gweight, gbias);
-  Tensor wide_gx = wide_output(gx), wide_gweight = wide_output(gweight), wide_gbias = wide_output(gbias);
-  run(widened(x), widened(weight), mean, rstd, widened(gy), wide_gx, wide_gweight, wide_gbias);
-  if (gx.defined()) cpu_backend().copy(wide_gx, gx);
-  if (gweight.defined()) cpu_backend().copy(wide_gweight, gweight);
-  if (gbias.defined()) cpu_backend().copy(wide_gbias, gbias);
+  run_wide<3, 3>({x, weight, gy}, {&gx, &gweight, &gbias}, [&](auto& in, auto& out) {
+    HWY_DYNAMIC_DISPATCH(NormBackward)(in[0], in[1], mean, rstd, in[2], out[0], out[1], out[2]);
+  });
 }
 
 void CpuBackend::layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon,
