@@ -180,6 +180,10 @@ static std::vector<std::shared_ptr<GradientSlot>> newest_first(const std::shared
   std::vector<std::shared_ptr<GradientSlot>> order = {root};
   std::unordered_set<const GradientSlot*> seen = {root.get()};
   for (size_t i = 0; i < order.size(); ++i) {
+  check<ValueError>(
+      gradient.device() == output.device(),
+      "[backward] output is on {}, but gradient on {}: bring them to one device with Tensor::to",
+      output.device(), gradient.device());
     if (!order[i]->producer) continue;
     for (const std::shared_ptr<GradientSlot>& input : order[i]->producer->inputs()) {
       if (input && seen.insert(input.get()).second) order.push_back(input);

@@ -155,10 +155,10 @@ inline Tensor record(const char* op, Tensor output, std::initializer_list<Tensor
 
 /// Adds the gradients of all leaves that `output` depends on to their grad().
 ///
-/// `gradient` is that of `output`: its shape and dtype; left out, 1 for a tensor of one element.
+/// `gradient` is that of `output`: its shape, dtype and device; left out, 1 for a tensor of one element.
 /// Unless `retain_graph`, the tape is freed on the way, and a second backward through any part of it is an error.
-/// Throws RuntimeError if output requires no gradient or the tape was freed, ValueError on the gradient's shape,
-/// TypeError on its dtype.
+/// Throws RuntimeError if output requires no gradient or the tape was freed, ValueError on the gradient's shape and
+/// device, TypeError on its dtype.
 void backward(const Tensor& output, Tensor gradient = {}, bool retain_graph = false);
 
 /// The one place where gradients are summed: sum += incoming.

@@ -38,7 +38,8 @@ static Tensor checked_first_seen(const char* op, const Tensor& first_seen, int64
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                                     std::optional<double> scale, const Tensor& first_seen) {
   constexpr const char* op = "scaled_dot_product_attention";
-  check_operands(op, {q, k, v});
+  check_operands(op, {{"q", q}, {"k", k}, {"v", v}});
+  check_devices(op, {{"q", q}, {"first_seen", first_seen}});
   check<ValueError>(
       q.dim() == 4 && k.dim() == 4 && k.shape() == v.shape() && q.size(0) == k.size(0) &&
           q.size(3) == k.size(3) && q.size(2) <= k.size(2),
@@ -79,7 +80,8 @@ static Tensor heads(const Tensor& x, int64_t part, int64_t n_head, int64_t width
 
 Tensor causal_self_attention(const Tensor& qkv, int64_t n_head, const Tensor& first_seen) {
   constexpr const char* op = "causal_self_attention";
-  check_operands(op, {qkv});
+  check_operands(op, {{"qkv", qkv}});
+  check_devices(op, {{"qkv", qkv}, {"first_seen", first_seen}});
   check<ValueError>(
       qkv.dim() == 3 && n_head >= 1 && qkv.size(2) % (3 * n_head) == 0,
       "[{}] qkv of shape {} with {} heads: it must be (B, T, 3·F), with F a multiple of the heads", op,

@@ -17,13 +17,15 @@ namespace tapehead {
 ///
 /// `scale` is 1 / sqrt(D) unless given. Inputs may have any strides, and are read as they are if dense along D. The result
 /// is laid out as (B, T, H, D): transpose(y, 1, 2) is dense, and joining the heads costs nothing. Throws ValueError on
-/// shapes and on a first_seen out of range, TypeError on dtypes that differ or are integers.
+/// shapes, on a first_seen out of range and on tensors of different devices, TypeError on dtypes that differ or are
+/// integers.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal = true,
                                     std::optional<double> scale = {}, const Tensor& first_seen = {});
 
 /// The same on GPT-2's packed projections: qkv (B, T, 3·F) holds queries, keys and values, each of n_head
 /// heads one after another -> (B, T, F), heads joined. Causal, scaled by 1 / sqrt(F / n_head). Nothing is
-/// split or copied, either way. Throws ValueError unless n_head >= 1 divides F and on first_seen, TypeError for integers.
+/// split or copied, either way. Throws ValueError unless n_head >= 1 divides F, on first_seen and different devices, TypeError
+/// for integers.
 Tensor causal_self_attention(const Tensor& qkv, int64_t n_head, const Tensor& first_seen = {});
 
 }  // namespace tapehead

@@ -1,11 +1,18 @@
 #include "tapehead/ops/concat.h"
 
 #include "tapehead/core/view.h"
+#include "tapehead/ops/operands.h"
 
 namespace tapehead {
 
+static void check_devices_of(const char* op, const std::vector<Tensor>& tensors) {
+  for (size_t i = 1; i < tensors.size(); ++i)
+    check_devices(op, {{"tensors", tensors[0], 0}, {"tensors", tensors[i], i}});
+}
+
 Tensor concat(const std::vector<Tensor>& tensors, int64_t axis) {
   check<ValueError>(!tensors.empty(), "[concat] needs at least one tensor");
+  check_devices_of("concat", tensors);
   const Tensor& head = tensors[0];
   axis = head.shape().normalize_axis(axis);
   std::vector<int64_t> ends;  // of each tensor, along `axis` of the result
@@ -31,6 +38,7 @@ Tensor concat(const std::vector<Tensor>& tensors, int64_t axis) {
 
 Tensor stack(const std::vector<Tensor>& tensors, int64_t axis) {
   check<ValueError>(!tensors.empty(), "[stack] needs at least one tensor");
+  check_devices_of("stack", tensors);
   axis = Shape(tensors[0].shape().insert(0, 1)).normalize_axis(axis);
   std::vector<Tensor> slices;
   for (const Tensor& x : tensors) {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "tapehead/core/view.h"
+#include "tapehead/ops/operands.h"
 #include "tapehead/ops/row_loss.h"
 
 namespace tapehead {
@@ -58,6 +59,7 @@ static Tensor cross_entropy_of_rows(const char* op, const Tensor& logits, const 
                   backend(z).cross_entropy_rows(back);
                   return {back.gradient, back.target_gradient};
                 });
+  check_devices(op, {{"logits", logits}, {"target", target}});
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyArgs& args) {

@@ -61,7 +61,7 @@ struct CrossEntropyArgs {
 /// the logits' shape for probabilities. Loss: the logits' dtype, shape () or, for none, the index target's shape.
 /// Probabilities that require a gradient get one.
 ///
-/// Throws ValueError on shapes, on an index outside [0, C) that is not ignore_index (naming the first such row and
+/// Throws ValueError on shapes and devices that do not fit, on an index outside [0, C) that is not ignore_index (naming the first such row and
 /// value), on a number outside the range above, on more rows that count than counted_rows, perhaps only when the device is
 /// next waited for; TypeError on dtypes; RuntimeError on an explicit ignore_index with
 /// probabilities, and from backward if logits, target or class_weight were changed in place.

@@ -12,7 +12,7 @@ static Tensor drop(const Tensor& x, double p, uint64_t seed, uint64_t first) {
 }
 
 Tensor dropout(const Tensor& x, double p, Generator& generator) {
-  check_operands("dropout", {x});
+  check_operands("dropout", {{"x", x}});
   check<ValueError>(p >= 0 && p < 1, "[dropout] probability {}: it must be in [0, 1)", p);
   if (p == 0) {
     return record("dropout", x.detach(), {x}, {}, [](const Upstream& up) -> Gradients { return {up.grad}; });

@@ -8,7 +8,7 @@ namespace tapehead {
 // ---- Two inputs
 
 static Tensor apply(Binary op, const char* name, const Tensor& a, const Tensor& b) {
-  check_operands(name, {a, b});
+  check_operands(name, {{"a", a}, {"b", b}});
   Tensor y(broadcast(a.shape(), b.shape(), name), a.dtype(), a.device());
   backend(y).binary(op, a, b, y);
   return y;
@@ -45,7 +45,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
 // ---- One input
 
 static Tensor apply(Unary op, const char* name, const Tensor& x) {
-  check_operands(name, {x});
+  check_operands(name, {{"x", x}});
   Tensor y = Tensor::empty_like(x);
   backend(y).unary(op, x, y);
   return record(name, y, {x}, {derivative_uses_result(op) ? y : x}, [op](const Upstream& up) -> Gradients {

@@ -2,6 +2,7 @@
 
 #include "tapehead/backends/backend.h"
 #include "tapehead/core/view.h"
+#include "tapehead/ops/operands.h"
 
 namespace tapehead {
 
@@ -20,6 +21,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids) {
   check<TypeError>(is_floating(weight.dtype()) && !is_floating(ids.dtype()),
                    "[embedding] takes a floating weight and indices of i64 or i32, not {} and {}",
                    weight.dtype(), ids.dtype());
+  check_devices("embedding", {{"weight", weight}, {"ids", ids}});
   check<ValueError>(weight.dim() == 2, "[embedding] weight of shape {}: it must be (V, F)", weight.shape());
   const int64_t rows = weight.size(0), features = weight.size(1), count = ids.numel();
   const Tensor flat_ids = reshape(ids.contiguous(), {count}), checked = checked_ids(flat_ids, rows);

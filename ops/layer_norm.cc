@@ -17,7 +17,7 @@ static void check_vector(const char* op, const char* what, const Tensor& v, cons
 
 static void check_arguments(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                             double epsilon) {
-  check_operands(op, {x, weight, bias});
+  check_operands(op, {{"x", x}, {"weight", weight}, {"bias", bias}});
   check<ValueError>(x.dim() >= 1, "[{}] x is a scalar: there is no axis to normalise", op);
   check<ValueError>(epsilon >= 0, "[{}] epsilon is {}; it must be at least 0", op, epsilon);
   check_vector(op, "weight", weight, x);

@@ -8,6 +8,7 @@
 #include "tapehead/ops/filtered_chunks.h"
 #include "tapehead/ops/linear_cross_entropy_plan.h"
 #include "tapehead/ops/matmul.h"
+#include "tapehead/ops/operands.h"
 #include "tapehead/ops/row_loss.h"
 
 namespace tapehead {
@@ -259,11 +260,7 @@ Tensor reference(const Tensor& input, const Tensor& weight, const Tensor& target
 
 void check_tensors(const Tensor& input, const Tensor& weight, const Tensor& target, const Tensor& bias) {
   check<TypeError>(is_floating(input.dtype()), "[{}] takes a floating input, not {}", kOp, input.dtype());
-  for (const Tensor& x : {weight, target, bias}) {
-    if (!x.defined()) continue;
-    check<ValueError>(x.device() == input.device(), "[{}] takes tensors on one device, not {} and {}", kOp,
-                      input.device(), x.device());
-  }
+  check_devices(kOp, {{"input", input}, {"weight", weight}, {"target", target}, {"bias", bias}});
   check<TypeError>(weight.dtype() == input.dtype(), "[{}] weight of {} for an input of {}", kOp,
                    weight.dtype(), input.dtype());
   check<ValueError>(input.dim() >= 1 && weight.dim() >= 2,

@@ -5,8 +5,6 @@
 
 namespace tapehead {
 
-static void check_dtypes(const char* op, const Tensor& a, const Tensor& b) { check_operands(op, {a, b}); }
-
 // The last two dimensions swapped; not recorded.
 static Tensor transposed(const Tensor& x) { return transpose(x.detach(), -2, -1); }
 
@@ -36,7 +34,7 @@ static Tensor flatten_rows(const Tensor& x) {
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  check_dtypes("matmul", a, b);
+  check_operands("matmul", {{"a", a}, {"b", b}});
   check<ValueError>(a.dim() >= 1 && b.dim() >= 1,
                     "[matmul] takes vectors, matrices and batches of them, not shapes {} and {}", a.shape(),
                     b.shape());
@@ -77,8 +75,7 @@ static Tensor linear_rows(const Tensor& x, const Tensor& weight, const Tensor& b
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_dtypes("linear", x, weight);
-  if (bias.defined()) check_dtypes("linear", x, bias);
+  check_operands("linear", {{"x", x}, {"weight", weight}, {"bias", bias}});
   check<ValueError>(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1),
                     "[linear] x of shape {} and weight of shape {}: they must be (..., F) and (C, F)",
                     x.shape(), weight.shape());

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "tapehead/ops/operands.h"
+
 namespace tapehead {
 
 static void check_list(const char* op, std::span<const Tensor> list, const char* what,
@@ -15,7 +17,13 @@ static void check_list(const char* op, std::span<const Tensor> list, const char*
     check<TypeError>(list[i].dtype() == dtype,
                      "[{}] entry {} of {} is {}, but must be {} where the first parameter is {}", op, i, what,
                      list[i].dtype(), dtype, p[0].dtype());
+    check_devices(op, {{"parameters", p[0], 0}, {what, list[i], i}});
   }
+}
+
+static void check_clipping(const char* op, const Clipping& clipping, std::span<const Tensor> p) {
+  if (!p.empty())
+    check_devices(op, {{"parameters", p[0], 0}, {"clipping.squared_norm", clipping.squared_norm}});
 }
 
 static DType dtype_of(std::span<const Tensor> list) { return list.empty() ? DType::f32 : list[0].dtype(); }
@@ -41,6 +49,7 @@ void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tenso
   check_list(kOp, g, "gradients", p, dtype_of(p));
   check_list(kOp, m, "first moments", p, wide);
   check_list(kOp, v, "second moments", p, wide);
+  check_clipping(kOp, numbers.clipping, p);
   check<ValueError>(numbers.step >= 1, "[{}] step is {}, but counts from 1", kOp, numbers.step);
   if (p.empty()) return;
   backend(p[0]).adamw(numbers, p, g, m, v, master);
@@ -56,15 +65,20 @@ void sgd_step(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g
   } else {
     check<ValueError>(b.empty(), "[{}] {} momenta, but a momentum of 0 takes none", kOp, b.size());
   }
+  check_clipping(kOp, numbers.clipping, p);
   if (p.empty()) return;
   backend(p[0]).sgd(numbers, p, g, b, master);
 }
 
 Tensor squared_norm(std::span<const Tensor> tensors) {
   Tensor y = Tensor::scalar(0, DType::f64, tensors.empty() ? default_device() : tensors[0].device());
-  for (const Tensor& t : tensors) {
-    check<ValueError>(t.is_contiguous(),
-                      "[squared_norm] a tensor of shape {} is strided: all must be contiguous", t.shape());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    check<TypeError>(is_floating(tensors[i].dtype()),
+                     "[squared_norm] entry {} of tensors is {}, not floating", i, tensors[i].dtype());
+    check<ValueError>(tensors[i].is_contiguous(),
+                      "[squared_norm] a tensor of shape {} is strided: all must be contiguous",
+                      tensors[i].shape());
+    check_devices("squared_norm", {{"tensors", tensors[0], 0}, {"tensors", tensors[i], i}});
   }
   if (!tensors.empty()) backend(y).squared_norm(tensors, y);
   return y;

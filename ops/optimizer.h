@@ -25,8 +25,8 @@ void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tenso
 void sgd_step(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
               std::span<Tensor> master = {});
 
-/// Σ x² over all elements of all tensors, summed in f64: shape (), on their device, not waited for. All contiguous, floating,
-/// on one device.
+/// Σ x² over all elements of all tensors, summed in f64: shape (), on their device, not waited for. Throws ValueError unless
+/// all are contiguous and on one device, TypeError unless they are floating.
 Tensor squared_norm(std::span<const Tensor> tensors);
 
 /// The Euclidean norm of all elements of all tensors together, summed in f64; 0 for no tensors. As

@@ -14,7 +14,7 @@ struct Reduced {
   int64_t count;  // elements of x behind one of the result
 
   Reduced(const char* op, const Tensor& x, const std::vector<int64_t>& axes, bool keepdim) {
-    check_operands(op, {x});
+    check_operands(op, {{"x", x}});
     std::vector<bool> gone(static_cast<size_t>(x.dim()), axes.empty());
     for (const int64_t axis : axes) {
       check<ValueError>(axis >= -x.dim() && axis < x.dim(), "[{}] axis {} is out of range for shape {}", op,

@@ -32,7 +32,8 @@ static Tensor rotated(const Tensor& x, const Tensor& cosine, const Tensor& sine,
 }
 
 Tensor rotary(const Tensor& x, const RotaryTable& table, int64_t first) {
-  check_operands("rotary", {x});
+  check_operands("rotary", {{"x", x}});
+  check_devices("rotary", {{"x", x}, {"table.cosine", table.cosine}, {"table.sine", table.sine}});
   check<ValueError>(x.dim() == 4 && x.size(3) % 2 == 0,
                     "[rotary] x of shape {}: it must be (B, H, T, D), with an even D", x.shape());
   for (const Tensor& t : {table.cosine, table.sine}) {

@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "tapehead/ops/operands.h"
+
 namespace tapehead {
 namespace {
 
@@ -13,7 +15,10 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 Tensor as_column(const Tensor& x) { return x.alias({x.numel(), 1}, {1, 1}, x.offset()); }
 
-void check_arguments(const char* op, int64_t N, int64_t C, DType dtype, const CrossEntropyArgs& args) {
+void check_arguments(const char* op, int64_t N, int64_t C, DType dtype, const Tensor& target,
+                     const CrossEntropyArgs& args) {
+  check_devices(
+      op, {{"target", target}, {"class_weight", args.class_weight}, {"token_weight", args.token_weight}});
   check<ValueError>(args.label_smoothing >= 0 && args.label_smoothing <= 1,
                     "[{}] label_smoothing {} is outside [0, 1]", op, args.label_smoothing);
   check<ValueError>(std::isfinite(args.logit_scale), "[{}] logit_scale {} is not finite", op,
@@ -62,7 +67,7 @@ RowLoss::RowLoss(const char* op, int64_t N, int64_t C, DType dtype, const Tensor
       softcap_(args.softcap.value_or(0)),
       z_loss_(args.z_loss),
       device_(target.device()) {
-  check_arguments(op, N, C, dtype, args);
+  check_arguments(op, N, C, dtype, target, args);
   const int64_t ignored = args.ignore_index.value_or(kDefaultIgnoreIndex);
   if (probabilities) {
     check<RuntimeError>(!args.ignore_index,
