@@ -20,7 +20,7 @@ namespace tapehead {
 /// Throws what read_pretrained_config and ShardedSafetensors::open throw; ValueError that names every tensor which is
 /// missing, not the model's, of another shape (both are stated), no floating one, or not finite in `dtype`.
 std::unique_ptr<LanguageModel> load_pretrained(
-    const std::string& folder, DType dtype = DType::f32, Device device = {},
+    const std::string& folder, DType dtype = DType::f32, Device device = default_device(),
     const std::function<void(int64_t done, int64_t all)>& progress = {});
 
 /// Writes what `from_pretrained` reads, model.safetensors in `dtype` and, last, config.json, into a folder that exists.

@@ -21,8 +21,8 @@ RotaryTable rotary_table(int64_t positions, std::span<const float> frequencies, 
   }
   const Shape shape{positions, std::ssize(frequencies)};
   const DType wide = arithmetic_dtype(dtype);
-  return {Tensor::from<double>(shape, cosines).to(wide).to(device),
-          Tensor::from<double>(shape, sines).to(wide).to(device)};
+  return {Tensor::from<double>(shape, cosines, device).to(wide),
+          Tensor::from<double>(shape, sines, device).to(wide)};
 }
 
 static Tensor rotated(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool backward) {

@@ -13,9 +13,10 @@ struct RotaryTable {
 };
 
 /// The table of positions 0 to `positions` - 1, f64 for a dtype of f64, else f32. Angles are f32 products, as in Hugging
-/// Face's Llama, so that models from there see the positions that they were trained with.
+/// Face's Llama, so that models from there see the positions that they were trained with. Throws ValueError on a negative
+/// number of positions.
 RotaryTable rotary_table(int64_t positions, std::span<const float> frequencies, DType dtype,
-                         Device device = {});
+                         Device device = default_device());
 
 /// Turns numbers i and i + D/2 of every head of x (B, H, T, D), together a vector of the plane, by the angle i of the
 /// head's position: `table` holds those of positions first, ..., first + T - 1 and others, D/2 angles each. The result is

@@ -11,6 +11,7 @@
 #include "tapehead/core/file.h"
 #include "tapehead/core/sharded_safetensors.h"
 #include "tapehead/tests/models/relative_error.h"
+#include "tapehead/tests/testing.h"
 
 namespace tapehead {
 namespace {
@@ -79,6 +80,11 @@ class HuggingFaceTest : public testing::Test {
 TEST_F(HuggingFaceTest, LogitsAreTransformers) {
   for (const char* name : kGolden)
     EXPECT_LT(logits_error(*load_pretrained(golden(name)), name), 1e-5) << name;
+}
+
+TEST_F(HuggingFaceTest, ModelsAreOnTheDefaultDeviceUnlessAnotherIsNamed) {
+  EXPECT_EQ(load()->device(), test_device());
+  EXPECT_EQ(load_pretrained(folder_, DType::f32, {Device::cpu})->device(), Device{Device::cpu});
 }
 
 TEST_F(HuggingFaceTest, AModelSavedWithoutItsHeadHasShorterNames) {

@@ -47,6 +47,13 @@ TEST(Rotary, InPlace) {
   backend(x).rotary(x, table.cosine, table.sine, false, x);
   expect_close(x, expected, 0, 0, "turned");
 }
+TEST(Rotary, TablesAreOnTheDefaultDevice) {
+  const RotaryTable table = rotary_table(5, kFrequencies, DType::f32);
+  EXPECT_EQ(table.cosine.device(), test_device());
+  EXPECT_EQ(table.sine.device(), test_device());
+  EXPECT_EQ(rotary_table(5, kFrequencies, DType::f32, {Device::cpu}).sine.device(), Device{Device::cpu});
+}
+
 
 TEST(Rotary, JoiningHeadsCopiesNothing) {
   const Tensor y = rotary(random_tensor({2, 3, 5, 4}, 5), rotary_table(5, kFrequencies, DType::f64));
