@@ -16,7 +16,7 @@
 #include <optional>
 #include <span>
 
-#include "tapehead/core/random.h"
+#include "tapehead/backends/gradient_filter.h"
 #include "tapehead/core/tensor.h"
 
 namespace tapehead {
@@ -29,21 +29,6 @@ enum class Binary : uint8_t { add, sub, mul, div };
 constexpr bool derivative_uses_result(Unary op) {
   return op == Unary::exp || op == Unary::tanh || op == Unary::sqrt || op == Unary::relu;
 }
-
-/// Which of a row's probabilities p_c its gradient keeps; the target index is always kept, exactly.
-struct GradientFilter {
-  enum Kind : uint8_t {
-    none,
-    threshold,   ///< p_c >= level; others count as 0
-    stochastic,  ///< p_c >= level; others become `level` with probability p_c / level, else 0: without bias
-  };
-  Kind kind = none;
-  double level = 0;
-  bool operator==(const GradientFilter&) const = default;
-};
-
-/// Blocks of random numbers that a stochastic filter takes for a row of C classes: a byte a class.
-constexpr int64_t filter_blocks(int64_t C) { return (C + 15) / 16; }
 
 /// A sparse matrix (R, V) of at most S entries a row: value[r, k] stands in column index[r, k], for k < count[r], in any
 /// order, no column twice. Dense tensors.
@@ -101,10 +86,8 @@ struct CrossEntropyRows {
   double z_loss = 0;         ///< coefficient
   double gradient_unit = 1;  ///< a power of two; `gradient` is written in units of it
   GradientFilter filter;     ///< of `gradient` and `sparse_gradient`
-  /// Stochastic: the number of class c in row r is (b + v) / 256, where b is byte c % 16 of block
-  /// k = filter_first + filter_row[r] · filter_blocks(C) + c / 16 of the stream filter_seed, and v to_uniform of the first
-  /// word of its block 2⁶³ + 16 · k + c % 16, which decides only where b alone cannot: once in 256 times
-  /// (core/random.h).
+  /// Stochastic: the numbers of row r (backends/gradient_filter.h) are of the stream filter_seed, and its blocks begin at
+  /// filter_first + filter_row[r] · filter_blocks(C).
   uint64_t filter_seed = 0, filter_first = 0;
   Tensor filter_row;  ///< (R) i64; undefined: 0, 1, ...
 

@@ -76,6 +76,12 @@ struct RowStatistics {
   }
 };
 
+/// slope(z) = d z / d u of z = cap · tanh(u / cap), 1 - (z / cap)²; 1 without a cap (0), also where z is -inf.
+template <class W>
+constexpr W softcap_slope(W z, W cap) {
+  return cap > 0 ? 1 - z / cap * (z / cap) : W{1};
+}
+
 /// d loss / d z_c = of_p · p_c - scale · a_c, minus scale · b at the target, with
 /// of_p = scale · (Σ a + b) + 2 · z_scale · lse. From z to the logits as given: slope(z) · logit_scale.
 struct GradientFactors {

@@ -243,7 +243,7 @@ void WriteGradient(const Row<W>& row, const RowSums<W>& sums, double scale, doub
       const double own = row.has_factors() ? static_cast<double>(row.factor(row.target)) : 0;
       g[row.target - begin] = static_cast<W>(f.at_target(sums, own));
     }
-    if (row.softcap > 0) {  // d z / d u = 1 - (z / cap)²
+    if (row.softcap > 0) {  // softcap_slope(), by a factor in the place of a division
       for (int64_t i = 0; i < padded; i += lanes) {
         const auto t = hn::Mul(hn::LoadU(d, z + i), cap);
         hn::Store(hn::Mul(hn::Load(d, g + i), hn::NegMulAdd(t, t, hn::Set(d, W{1}))), d, g + i);
@@ -269,7 +269,6 @@ void WriteSparseGradient(const Row<W>& row, const RowSums<W>& sums, double scale
   const GradientFactors f(sums, row.target_factor(), scale, z_scale);
   const W of_p = static_cast<W>(f.of_p / sums.exp_sum() * row.logit_scale);
   const W cap = static_cast<W>(row.softcap);
-  const auto slope = [&](W z) { return cap > 0 ? 1 - z / cap * (z / cap) : W{1}; };  // z may be -inf
 
   const auto reference = hn::Set(d, sums.reference);
   double filtered = 0;
@@ -286,10 +285,10 @@ void WriteSparseGradient(const Row<W>& row, const RowSums<W>& sums, double scale
           const auto lane = hn::Iota(d, static_cast<W>(0));
           return hn::IfThenZeroElse(hn::Eq(lane, hn::Set(d, static_cast<W>(target - i))), e);
         },
-        [&](int64_t i, W e) { out.add(begin + i, of_p * e * slope(z[i])); });
+        [&](int64_t i, W e) { out.add(begin + i, of_p * e * softcap_slope(z[i], cap)); });
   }
   const double own = f.at_target(sums, 0) * row.logit_scale;
-  out.add(row.target, static_cast<W>(own) * slope(sums.z_target));
+  out.add(row.target, static_cast<W>(own) * softcap_slope(sums.z_target, cap));
   if (filtered_mass) *filtered_mass = filtered / sums.exp_sum();
 }
 

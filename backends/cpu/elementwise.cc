@@ -12,6 +12,7 @@
 
 #include <cmath>
 
+#include "tapehead/backends/activations.h"
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/nd_loop.h"
@@ -20,10 +21,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tapehead::HWY_NAMESPACE {
-
-// gelu_tanh(x) = x · σ(2u), since (1 + tanh u) / 2 = σ(2u); 2u = kGeluScale · (x + kGeluCubic · x³).
-constexpr double kGeluScale = 1.5957691216057307118;  // 2 · sqrt(2/π)
-constexpr double kGeluCubic = 0.044715;
 
 // d / dx of x · σ(u) where u' = inner.
 template <class D, class V = hn::Vec<D>>
@@ -63,22 +60,21 @@ V Derivative(D d, V s) {
   if constexpr (op == Unary::tanh) return hn::NegMulAdd(s, s, one);
   if constexpr (op == Unary::sqrt) return hn::Div(hn::Set(d, T{0.5}), s);
   if constexpr (op == Unary::relu) return hn::IfThenElseZero(hn::Gt(s, hn::Zero(d)), one);
-  // Beyond these bounds the derivatives are 0 and 1, also where a power of x would overflow.
   if constexpr (op == Unary::gelu) {
     V density;
-    const V x = Clamp(d, s, -40, 40);
+    const V x = Clamp(d, s, -kGeluBound, kGeluBound);
     const V cdf = NormalCdf(d, x, density);
     return hn::MulAdd(x, density, cdf);
   }
   if constexpr (op == Unary::gelu_tanh) {
-    const V x = Clamp(d, s, -32, 32), square = hn::Mul(x, x);
+    const V x = Clamp(d, s, -kGeluTanhBound, kGeluTanhBound), square = hn::Mul(x, x);
     const V scale = hn::Set(d, static_cast<T>(kGeluScale));
     const V u = hn::Mul(hn::Mul(x, scale), hn::MulAdd(square, hn::Set(d, static_cast<T>(kGeluCubic)), one));
     const V inner = hn::Mul(scale, hn::MulAdd(square, hn::Set(d, static_cast<T>(3 * kGeluCubic)), one));
     return GateDerivative(d, x, u, inner);
   }
   if constexpr (op == Unary::silu) {
-    const V x = Clamp(d, s, -800, 800);
+    const V x = Clamp(d, s, -kSiluBound, kSiluBound);
     return GateDerivative(d, x, x, one);
   }
 }

@@ -1,5 +1,5 @@
 // The gradient filter of cross entropy's row pass, inside HWY_NAMESPACE (simd.h shows how): which of a row's probabilities
-// are left, and where they go. The rules stand at GradientFilter and CrossEntropyRows, backends/backend.h.
+// are left, and where they go. The rules stand in backends/gradient_filter.h.
 
 #if defined(TAPEHEAD_GRADIENT_FILTER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TAPEHEAD_GRADIENT_FILTER_INL_H_
@@ -14,8 +14,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "tapehead/backends/backend.h"
 #include "tapehead/backends/cpu/simd_random-inl.h"
+#include "tapehead/backends/gradient_filter.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tapehead::HWY_NAMESPACE {
@@ -72,7 +72,7 @@ struct RowFilter {
       const auto e = values(i);
       const auto small = hn::Lt(e, l);
       below = hn::Add(below, hn::IfThenElseZero(small, e));
-      // Kept if (b + u) / 256 < e / level: whatever u is, unless what b leaves is between 0 and 1.
+      // Kept if (b + v) / 256 < e / level: whatever v is, unless what b leaves is between 0 and 1.
       const auto rest = hn::IfThenElse(small, hn::MulSub(e, scale, ByteNumbers(d, bytes + i)), scale);
       const auto candidate = hn::Not(hn::Le(rest, zero));
       if (hn::AllFalse(d, candidate)) continue;
@@ -84,20 +84,13 @@ struct RowFilter {
         const int64_t k = std::countr_zero(bits);
         if (!(v[k] < level)) {
           keep(i + k, v[k]);
-        } else if (kind == GradientFilter::stochastic && (left[k] >= 1 || number(begin + i + k) < left[k])) {
+        } else if (kind == GradientFilter::stochastic &&
+                   (left[k] >= 1 || static_cast<W>(filter_number(seed, first, begin + i + k)) < left[k])) {
           keep(i + k, level);
         }
       }
     }
     return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, below)));
-  }
-
- private:
-  // u of class c.
-  W number(int64_t c) const {
-    const uint64_t block = first + static_cast<uint64_t>(c / 16);
-    return static_cast<W>(
-        to_uniform(philox(seed, (uint64_t{1} << 63) + 16 * block + static_cast<uint64_t>(c % 16))[0]));
   }
 };
 

@@ -26,6 +26,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "tapehead/backends/activations.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace tapehead::HWY_NAMESPACE {
 
@@ -279,7 +281,7 @@ HWY_INLINE V NormalCdf(D d, V v, V& density) {
   const V half = hn::Set(d, T{-0.5});
   V e = Exp(d, hn::Mul(square, half));
   e = hn::MulAdd(e, hn::Mul(rest, half), e);
-  density = hn::Mul(e, hn::Set(d, static_cast<T>(0.39894228040143267794)));  // 1 / sqrt(2π)
+  density = hn::Mul(e, hn::Set(d, static_cast<T>(kNormalDensity)));
   const V t = hn::Div(hn::Sub(a, four), hn::Add(a, four));
   const V tail = hn::Div(hn::Mul(e, Polynomial(d, t, NormalFormat<T>::kTail)), hn::Add(one, a));
   return hn::IfThenElse(hn::Lt(v, hn::Zero(d)), tail, hn::Sub(one, tail));

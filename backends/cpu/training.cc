@@ -17,64 +17,7 @@
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/parallel.h"
-
-#ifndef TAPEHEAD_TRAINING_ONCE
-#define TAPEHEAD_TRAINING_ONCE
-namespace tapehead {
-
-// The numbers with what clipping multiplies gradients by. There is nothing to wait for.
-template <class Numbers>
-static Numbers clipped(Numbers numbers) {
-  const Clipping& clipping = numbers.clipping;
-  if (clipping.squared_norm.defined())
-    numbers.gradient_scale *= std::min(1.0, clipping.most / (std::sqrt(clipping.squared_norm.item()) + 1e-6));
-  return numbers;
-}
-
-// What an AdamW step computes once for all elements.
-template <class T>
-struct AdamWStep {
-  explicit AdamWStep(const AdamW& numbers)
-      : keep(static_cast<T>(1 - numbers.learning_rate * numbers.weight_decay)),
-        scale(static_cast<T>(numbers.gradient_scale)),
-        b1(static_cast<T>(numbers.beta1)),
-        c1(static_cast<T>(1 - numbers.beta1)),
-        b2(static_cast<T>(numbers.beta2)),
-        c2(static_cast<T>(1 - numbers.beta2)),
-        rate(static_cast<T>(numbers.learning_rate /
-                            (1 - std::pow(numbers.beta1, static_cast<double>(numbers.step))))),
-        root(static_cast<T>(1 / std::sqrt(1 - std::pow(numbers.beta2, static_cast<double>(numbers.step))))),
-        epsilon(static_cast<T>(numbers.epsilon)) {}
-
-  T keep;            // 1 - lr·decay
-  T scale;           // of gradients
-  T b1, c1, b2, c2;  // beta and 1 - beta
-  T rate;            // lr / (1 - beta1^step)
-  T root;            // 1 / sqrt(1 - beta2^step)
-  T epsilon;
-};
-
-// The same of a step of SGD.
-template <class T>
-struct SgdStep {
-  explicit SgdStep(const Sgd& numbers)
-      : keep(static_cast<T>(numbers.decoupled ? 1 - numbers.learning_rate * numbers.weight_decay : 1)),
-        decay(static_cast<T>(numbers.decoupled ? 0 : numbers.weight_decay)),
-        scale(static_cast<T>(numbers.gradient_scale)),
-        momentum(static_cast<T>(numbers.momentum)),
-        rate(static_cast<T>(numbers.learning_rate)),
-        nesterov(numbers.nesterov) {}
-
-  T keep;   // 1 - lr·decay, if decoupled
-  T decay;  // what of p joins the gradient, else
-  T scale;  // of gradients
-  T momentum;
-  T rate;
-  bool nesterov;
-};
-
-}  // namespace tapehead
-#endif
+#include "tapehead/backends/optimizer_steps.h"
 
 // ---- Vector code, for each instruction set
 
@@ -236,6 +179,15 @@ static void sweep(std::span<Tensor> p, std::span<const Tensor> g, std::span<Tens
       convert_run(wide, to_weight[i] + element, dtype, to_p[i] + element * size_of(dtype), n);
     }
   });
+}
+
+// The numbers with what clipping multiplies gradients by. There is nothing to wait for.
+template <class Numbers>
+static Numbers clipped(Numbers numbers) {
+  const Clipping& clipping = numbers.clipping;
+  if (clipping.squared_norm.defined())
+    numbers.gradient_scale *= clip_factor(clipping.squared_norm.item(), clipping.most);
+  return numbers;
 }
 
 // Calls f with float or double: what a step on parameters of this dtype computes in.

@@ -59,7 +59,7 @@ __device__ void write_gradient(const Row<T, kPlain>& row, const RowSums<wide_t<T
         const double own = factors ? static_cast<double>(row.factor(row.target)) : 0;
         set_at(g, row.target, begin, static_cast<W>(f.at_target(sums, own)));
       }
-      if (!kPlain && pass.softcap > 0) {  // d z / d u = 1 - (z / cap)²
+      if (!kPlain && pass.softcap > 0) {  // softcap_slope(), by a factor in the place of a division
 #pragma unroll
         for (int i = 0; i < kOctet; ++i) g[i] *= 1 - z[i] * inverse_cap * (z[i] * inverse_cap);
       }
@@ -92,7 +92,6 @@ __device__ void write_sparse_gradient(const Row<T, kPlain>& row, const RowSums<w
   W* value = static_cast<W*>(pass.sparse_value) + row.r * pass.capacity;
   const W of_p = static_cast<W>(f.of_p / sums.exp_sum() * pass.logit_scale),
           cap = static_cast<W>(pass.softcap);
-  const auto slope = [&](W z) { return cap > 0 ? 1 - z / cap * (z / cap) : W{1}; };  // z may be -inf
   double below = 0;
   int64_t written = 0;
   for (int64_t first = 0; first < row.octets.count(); first += blockDim.x) {
@@ -121,7 +120,7 @@ __device__ void write_sparse_gradient(const Row<T, kPlain>& row, const RowSums<w
       if (!(kept >> i & 1)) continue;
       if (position < pass.capacity) {
         index[position] = static_cast<int32_t>(begin + i);
-        value[position] = of_p * e[i] * slope(z[i]);
+        value[position] = of_p * e[i] * softcap_slope(z[i], cap);
       }
       ++position;
     }
@@ -130,7 +129,7 @@ __device__ void write_sparse_gradient(const Row<T, kPlain>& row, const RowSums<w
   if (threadIdx.x == 0) {
     if (written < pass.capacity) {
       index[written] = static_cast<int32_t>(row.target);
-      value[written] = static_cast<W>(f.at_target(sums, 0) * pass.logit_scale) * slope(sums.z_target);
+      value[written] = static_cast<W>(f.at_target(sums, 0) * pass.logit_scale) * softcap_slope(sums.z_target, cap);
     }
     pass.sparse_count[row.r] = written < pass.capacity ? written + 1 : pass.capacity + 1;
   }

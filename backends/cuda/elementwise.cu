@@ -1,6 +1,7 @@
 // Elementwise arithmetic, activations and dropout.
 #include <cmath>
 
+#include "tapehead/backends/activations.h"
 #include "tapehead/backends/cuda/cuda_backend.h"
 #include "tapehead/backends/cuda/strided.h"
 #include "tapehead/core/random.h"
@@ -52,11 +53,7 @@ static Grid grid_of(const Stream& stream, int64_t count, bool packed) {
   return grid_for(stream, packed ? (count + kPack<T> - 1) / kPack<T> : count);
 }
 
-// ---- Activations: formulas and bounds as in backends/cpu/elementwise.cc.
-
-static constexpr double kGeluScale = 1.5957691216057307118;  // 2 · sqrt(2/π)
-static constexpr double kGeluCubic = 0.044715;
-static constexpr double kDensityScale = 0.39894228040143267794;  // 1 / sqrt(2π)
+// ---- Activations: formulas as in backends/cpu/elementwise.cc.
 
 static __device__ float normal_cdf(float x) { return normcdff(x); }
 static __device__ double normal_cdf(double x) { return normcdf(x); }
@@ -108,16 +105,16 @@ static __device__ W derivative(W s) {
   if constexpr (op == Unary::sqrt) return static_cast<W>(0.5) / s;
   if constexpr (op == Unary::relu) return s > 0 ? 1 : 0;
   if constexpr (op == Unary::gelu) {
-    const W x = clamp(s, -40, 40);
-    return normal_cdf(x) + x * static_cast<W>(kDensityScale) * exp(x * x * static_cast<W>(-0.5));
+    const W x = clamp(s, -kGeluBound, kGeluBound);
+    return normal_cdf(x) + x * static_cast<W>(kNormalDensity) * exp(x * x * static_cast<W>(-0.5));
   }
   if constexpr (op == Unary::gelu_tanh) {
-    const W x = clamp(s, -32, 32), square = x * x, scale = static_cast<W>(kGeluScale);
+    const W x = clamp(s, -kGeluTanhBound, kGeluTanhBound), square = x * x, scale = static_cast<W>(kGeluScale);
     return gate_derivative(x, x * scale * (square * static_cast<W>(kGeluCubic) + 1),
                            scale * (square * static_cast<W>(3 * kGeluCubic) + 1));
   }
   if constexpr (op == Unary::silu) {
-    const W x = clamp(s, -800, 800);
+    const W x = clamp(s, -kSiluBound, kSiluBound);
     return gate_derivative(x, x, W{1});
   }
 }

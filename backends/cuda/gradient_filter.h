@@ -1,12 +1,11 @@
-// The gradient filter of cross entropy's row pass: which of a row's probabilities are left. Device code; the rules stand at
-// GradientFilter and CrossEntropyRows, backends/backend.h.
+// The gradient filter of cross entropy's row pass: which of a row's probabilities are left. Device code; the rules stand in
+// backends/gradient_filter.h.
 #pragma once
 
 #include <cmath>
 
-#include "tapehead/backends/backend.h"
 #include "tapehead/backends/cuda/octet.h"
-#include "tapehead/core/random.h"
+#include "tapehead/backends/gradient_filter.h"
 
 namespace tapehead {
 
@@ -33,7 +32,7 @@ struct RowFilter {
         if (kind == GradientFilter::stochastic) {
           // Kept if (b + v) / 256 < e / level: whatever v is, unless what b leaves is between 0 and 1.
           const W left = std::fma(e[i], scale, -static_cast<W>(bytes >> (8 * i) & 255));
-          keep = left >= 1 || (left > 0 && number(begin + i) < left);
+          keep = left >= 1 || (left > 0 && static_cast<W>(filter_number(seed, first, begin + i)) < left);
         }
         e[i] = keep ? level : W{0};
       }
@@ -54,13 +53,6 @@ struct RowFilter {
     if (at < 8) return low >> shift | high << (64 - shift);
     const auto next = philox(seed, first + static_cast<uint64_t>(block + 1));
     return high >> shift | (next[0] | uint64_t{next[1]} << 32) << (64 - shift);
-  }
-
-  // v of class c.
-  __device__ W number(int64_t c) const {
-    const uint64_t block = first + static_cast<uint64_t>(c / 16);
-    const auto words = philox(seed, (uint64_t{1} << 63) + 16 * block + static_cast<uint64_t>(c % 16));
-    return static_cast<W>(to_uniform(words[0]));
   }
 };
 

@@ -2,6 +2,7 @@
 #include "tapehead/backends/cuda/cuda_backend.h"
 #include "tapehead/backends/cuda/launch.h"
 #include "tapehead/backends/cuda/scratch.h"
+#include "tapehead/backends/optimizer_steps.h"
 
 namespace tapehead {
 
@@ -28,84 +29,69 @@ struct Tensors {
 // The numbers of a step, as a kernel's parameter.
 struct Numbers {
   double learning_rate, weight_decay, gradient_scale;
-  double momentum, beta2, epsilon, step;  // momentum is AdamW's beta1
-  bool nesterov, decoupled;
   const double* squared_norm;  // null: no clipping
   double most_norm;
 
-  explicit Numbers(const AdamW& n)
-      : Numbers(n, n.beta1, n.beta2, n.epsilon, static_cast<double>(n.step), false, true) {}
-  explicit Numbers(const Sgd& n) : Numbers(n, n.momentum, 0, 0, 1, n.nesterov, n.decoupled) {}
-
-  __device__ void clip() {
-    if (squared_norm) gradient_scale *= min(1.0, most_norm / (sqrt(*squared_norm) + 1e-6));
-  }
-
- private:
   template <class N>
-  Numbers(const N& n, double b1, double b2, double eps, double s, bool look_ahead, bool apart)
+  explicit Numbers(const N& n)
       : learning_rate(n.learning_rate),
         weight_decay(n.weight_decay),
         gradient_scale(n.gradient_scale),
-        momentum(b1),
-        beta2(b2),
-        epsilon(eps),
-        step(s),
-        nesterov(look_ahead),
-        decoupled(apart),
         squared_norm(n.clipping.squared_norm.defined() ? n.clipping.squared_norm.template data<double>()
                                                        : nullptr),
         most_norm(n.clipping.most) {}
-};
 
-// What an AdamW step computes once for all elements.
-template <class W>
-struct AdamWStep {
-  W keep, scale, b1, c1, b2, c2, rate, root, epsilon;
-
-  __device__ explicit AdamWStep(const Numbers& n)
-      : keep(static_cast<W>(1 - n.learning_rate * n.weight_decay)),
-        scale(static_cast<W>(n.gradient_scale)),
-        b1(static_cast<W>(n.momentum)),
-        c1(static_cast<W>(1 - n.momentum)),
-        b2(static_cast<W>(n.beta2)),
-        c2(static_cast<W>(1 - n.beta2)),
-        rate(static_cast<W>(n.learning_rate / (1 - pow(n.momentum, n.step)))),
-        root(static_cast<W>(1 / sqrt(1 - pow(n.beta2, n.step)))),
-        epsilon(static_cast<W>(n.epsilon)) {}
-
-  __device__ W operator()(W p, W g, const Addresses& t, int64_t i) const {
-    W &m = static_cast<W*>(t.m)[i], &v = static_cast<W*>(t.v)[i];
-    g *= scale;
-    m = b1 * m + c1 * g;
-    v = b2 * v + c2 * (g * g);
-    return keep * p - rate * m / (root * sqrt(v) + epsilon);
+  __device__ void clip() {
+    if (squared_norm) gradient_scale *= clip_factor(*squared_norm, most_norm);
   }
 };
 
-// The same of a step of SGD. Without momentum, t.m is null.
-template <class W>
-struct SgdStep {
-  W keep, decay, scale, momentum, rate;
-  bool nesterov;
+struct AdamWNumbers : Numbers {
+  double beta1, beta2, epsilon;
+  int64_t step;
 
-  __device__ explicit SgdStep(const Numbers& n)
-      : keep(static_cast<W>(n.decoupled ? 1 - n.learning_rate * n.weight_decay : 1)),
-        decay(static_cast<W>(n.decoupled ? 0 : n.weight_decay)),
-        scale(static_cast<W>(n.gradient_scale)),
-        momentum(static_cast<W>(n.momentum)),
-        rate(static_cast<W>(n.learning_rate)),
-        nesterov(n.nesterov) {}
+  explicit AdamWNumbers(const AdamW& n)
+      : Numbers(n), beta1(n.beta1), beta2(n.beta2), epsilon(n.epsilon), step(n.step) {}
+};
+
+struct SgdNumbers : Numbers {
+  double momentum;
+  bool nesterov, decoupled;
+
+  explicit SgdNumbers(const Sgd& n)
+      : Numbers(n), momentum(n.momentum), nesterov(n.nesterov), decoupled(n.decoupled) {}
+};
+
+// An element of p after the step.
+template <class W>
+struct AdamWUpdate : AdamWStep<W> {
+  using Numbers = AdamWNumbers;
+  using AdamWStep<W>::AdamWStep;
 
   __device__ W operator()(W p, W g, const Addresses& t, int64_t i) const {
-    g = decay * p + scale * g;
+    W &m = static_cast<W*>(t.m)[i], &v = static_cast<W*>(t.v)[i];
+    g *= this->scale;
+    m = this->b1 * m + this->c1 * g;
+    v = this->b2 * v + this->c2 * (g * g);
+    return this->keep * p - this->rate * m / (this->root * sqrt(v) + this->epsilon);
+  }
+};
+
+// Without momentum, t.m is null.
+template <class W>
+struct SgdUpdate : SgdStep<W> {
+  using Numbers = SgdNumbers;
+  using SgdStep<W>::SgdStep;
+
+  __device__ W operator()(W p, W g, const Addresses& t, int64_t i) const {
+    g = this->decay * p + this->scale * g;
     W change = g;
     if (t.m) {
       W& b = static_cast<W*>(t.m)[i];
-      b = momentum * b + g;
-      change = nesterov ? g + momentum * b : b;
+      b = this->momentum * b + g;
+      change = this->nesterov ? g + this->momentum * b : b;
     }
-    return keep * p - rate * change;
+    return this->keep * p - this->rate * change;
   }
 };
 
@@ -128,23 +114,23 @@ static __device__ void for_each_piece(const Tensors& tensors, F f) {
 }
 
 // By one thread: powers and roots are taken once, and not by every thread of the sweep.
-template <class Step>
-static __global__ void numbers_kernel(Numbers numbers, Step* step) {
+template <class Update>
+static __global__ void numbers_kernel(typename Update::Numbers numbers, Update* update) {
   numbers.clip();
-  *step = Step(numbers);
+  *update = Update(numbers);
 }
 
 // p and g of their dtypes; the step is made on the master weights where there are some.
-template <class P, class G, class Step>
-static __global__ void step_kernel(Tensors tensors, const Step* numbers) {
+template <class P, class G, class Update>
+static __global__ void step_kernel(Tensors tensors, const Update* once) {
   using W = wide_t<P>;
-  const Step step = *numbers;
+  const Update update = *once;
   for_each_piece(tensors, [&](const Addresses& t, int64_t begin, int64_t end) {
     P* p = static_cast<P*>(t.p);
     const G* g = static_cast<const G*>(t.g);
     W* master = static_cast<W*>(t.master);
     for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-      const W next = step(master ? master[i] : widen(p[i]), static_cast<W>(widen(g[i])), t, i);
+      const W next = update(master ? master[i] : widen(p[i]), static_cast<W>(widen(g[i])), t, i);
       if (master) master[i] = next;
       p[i] = narrow<P>(next);
     }
@@ -175,8 +161,8 @@ static void* address_of(std::span<Tensor> tensors, size_t i) {
 static int64_t bytes_for(size_t tensors) { return static_cast<int64_t>(tensors * sizeof(Addresses)); }
 
 // One step for all parameters: `first` and `second` are what the optimiser keeps of each, empty lists for nothing.
-template <template <class> class Step>
-static void sweep(CudaBackend& backend, const char* op, const Numbers& numbers, std::span<Tensor> p,
+template <template <class> class Update, class N>
+static void sweep(CudaBackend& backend, const char* op, const N& numbers, std::span<Tensor> p,
                   std::span<const Tensor> g, std::span<Tensor> first, std::span<Tensor> second,
                   std::span<Tensor> master) {
   if (p.empty()) return;
@@ -198,25 +184,26 @@ static void sweep(CudaBackend& backend, const char* op, const Numbers& numbers, 
   const Grid grid = grid_of_rows(tensors.pieces, kThreads);
   visit_floating(dtype, op, [&]<class P>(std::type_identity<P>) {
     using W = wide_t<P>;
-    const Scratch step(backend, sizeof(Step<W>));
-    auto* once = step.as<Step<W>>();
-    stream.launch(op, Grid{.blocks = dim3(1), .threads = 1}, numbers_kernel<Step<W>>, numbers, once);
+    const Scratch update(backend, sizeof(Update<W>));
+    auto* once = update.as<Update<W>>();
+    stream.launch(op, Grid{.blocks = dim3(1), .threads = 1}, numbers_kernel<Update<W>>,
+                  typename Update<W>::Numbers(numbers), once);
     if (g[0].dtype() == dtype) {
-      stream.launch(op, grid, step_kernel<P, P, Step<W>>, tensors, once);
+      stream.launch(op, grid, step_kernel<P, P, Update<W>>, tensors, once);
     } else {
-      stream.launch(op, grid, step_kernel<P, W, Step<W>>, tensors, once);
+      stream.launch(op, grid, step_kernel<P, W, Update<W>>, tensors, once);
     }
   });
 }
 
 void CudaBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
                         std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) {
-  sweep<AdamWStep>(*this, "adamw", Numbers(numbers), p, g, m, v, master);
+  sweep<AdamWUpdate>(*this, "adamw", numbers, p, g, m, v, master);
 }
 
 void CudaBackend::sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
                       std::span<Tensor> master) {
-  sweep<SgdStep>(*this, "sgd", Numbers(numbers), p, g, b, {}, master);
+  sweep<SgdUpdate>(*this, "sgd", numbers, p, g, b, {}, master);
 }
 
 // ---- The norm
