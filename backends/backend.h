@@ -267,11 +267,9 @@ class Backend : public DeviceRuntime {
                    std::span<Tensor> master) = 0;
   /// y, f64 of shape () = Σ x² over all dense tensors, summed in f64.
   virtual void squared_norm(std::span<const Tensor> tensors, Tensor& y) = 0;
-  /// Dense y filled with numbers from (seed, first), element i from word i % 4 of block first + i / 4:
-  /// uniform in [low, high), low where rounding reached high; or normal, by Box and Muller (1958), computed
+  /// Dense y filled with normal numbers from (seed, first), four elements from a block, by Box and Muller (1958), computed
   /// in f64: words (w0, w1) of a block give elements 0 and 1, (w2, w3) elements 2 and 3, as the cosine and
   /// sine of angle 2π · w1 / 2³² times sqrt(-2 · ln((w0 + 1) / 2³²)).
-  virtual void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) = 0;
   virtual void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) = 0;
 };
 

@@ -25,8 +25,6 @@ class KeyValueCache {
   int64_t rows() const { return rows_; }
   /// How many positions it holds: those of all calls so far.
   int64_t length() const { return length_; }
-  /// How many it can come to hold: the model's n_positions.
-  int64_t capacity() const { return capacity_; }
   /// How many there is memory for now.
   int64_t reserved() const;
   /// Forgets all but the first `length` positions, and keeps their memory: the next call goes on from there. Throws ValueError

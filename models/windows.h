@@ -35,15 +35,14 @@ struct Batch {
 /// 16 bytes a window for others. `data` must outlive it.
 class Windows {
  public:
-  /// `within_documents`: batches say where each position's document begins.
+  /// `within_documents`: batches say where each position's document begins. ValueError unless context >= 1.
   Windows(const Dataset& data, int64_t context, bool within_documents = false);
 
-  int64_t context() const { return context_; }
   int64_t size() const { return first_.back(); }
   /// Stream `index` has windows first(index) .. first(index + 1) - 1.
   int64_t first(size_t index) const { return first_[index]; }
 
-  /// A row for each of these windows, which must be there.
+  /// A row for each of these windows. ValueError outside 0 .. size() - 1, and the errors of TokenStream::copy.
   Batch read(std::span<const int64_t> windows) const;
   /// The windows first .. first + count - 1.
   Batch read(int64_t first, int64_t count) const;

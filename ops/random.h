@@ -6,10 +6,6 @@
 
 namespace tapehead {
 
-/// Uniform in [low, high). Throws TypeError for integer dtypes.
-Tensor random_uniform(const Shape& shape, double low, double high, Generator& generator,
-                      DType dtype = DType::f32, Device device = default_device());
-
 /// Normal, by Box and Muller (1958). Throws TypeError for integer dtypes.
 Tensor random_normal(const Shape& shape, double mean, double deviation, Generator& generator,
                      DType dtype = DType::f32, Device device = default_device());

@@ -79,7 +79,6 @@ class CpuBackend final : public Backend {
   void sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
            std::span<Tensor> master) override;
   void squared_norm(std::span<const Tensor> tensors, Tensor& y) override;
-  void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) override;
   void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) override;
 
  private:

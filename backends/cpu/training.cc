@@ -264,48 +264,26 @@ void CpuBackend::squared_norm(std::span<const Tensor> tensors, Tensor& y) {
 
 // ---- Random numbers
 
-// Four elements of y come from each block of random words: draw(type, words) gives them.
-template <class Draw>
-static void fill_random(const char* op, uint64_t seed, uint64_t first, Tensor& y, Draw&& draw) {
-  visit_floating(y.dtype(), op, [&]<class T>(std::type_identity<T> type) {
+void CpuBackend::normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) {
+  // Words (0, 1) give elements (0, 1), words (2, 3) elements (2, 3): radius from the first, in (0, 1] so that
+  // its logarithm is finite, angle from the second; cosine, then sine.
+  visit_floating(y.dtype(), "normal", [&]<class T>(std::type_identity<T>) {
     T* out = y.mutable_data<T>();
     const int64_t n = y.numel();
     parallel_for((n + 3) / 4, kGrain / 64, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
-        const std::array<T, 4> numbers = draw(type, philox(seed, first + static_cast<uint64_t>(block)));
+        const std::array<uint32_t, 4> words = philox(seed, first + static_cast<uint64_t>(block));
+        std::array<T, 4> numbers;
+        for (size_t i = 0; i < 4; i += 2) {
+          const double radius = deviation * std::sqrt(-2 * std::log((words[i] + 1.0) * 0x1p-32));
+          const double angle = 2 * std::numbers::pi * (words[i + 1] * 0x1p-32);
+          numbers[i] = static_cast<T>(mean + radius * std::cos(angle));
+          numbers[i + 1] = static_cast<T>(mean + radius * std::sin(angle));
+        }
         std::copy_n(numbers.begin(), std::min<int64_t>(4, n - 4 * block), out + 4 * block);
       }
     });
   });
-}
-
-void CpuBackend::uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) {
-  fill_random("uniform", seed, first, y,
-              [=]<class T>(std::type_identity<T>, const std::array<uint32_t, 4>& words) {
-                std::array<T, 4> numbers;
-                for (size_t i = 0; i < 4; ++i) {
-                  numbers[i] = static_cast<T>(low + (high - low) * to_uniform(words[i]));
-                  // What the dtype rounds up to `high`, which the interval leaves out, becomes its other end.
-                  if (static_cast<double>(numbers[i]) >= high) numbers[i] = static_cast<T>(low);
-                }
-                return numbers;
-              });
-}
-
-void CpuBackend::normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) {
-  // Words (0, 1) give elements (0, 1), words (2, 3) elements (2, 3): radius from the first, in (0, 1] so that
-  // its logarithm is finite, angle from the second; cosine, then sine.
-  fill_random("normal", seed, first, y,
-              [=]<class T>(std::type_identity<T>, const std::array<uint32_t, 4>& words) {
-                std::array<T, 4> numbers;
-                for (size_t i = 0; i < 4; i += 2) {
-                  const double radius = deviation * std::sqrt(-2 * std::log((words[i] + 1.0) * 0x1p-32));
-                  const double angle = 2 * std::numbers::pi * (words[i + 1] * 0x1p-32);
-                  numbers[i] = static_cast<T>(mean + radius * std::cos(angle));
-                  numbers[i + 1] = static_cast<T>(mean + radius * std::sin(angle));
-                }
-                return numbers;
-              });
 }
 
 }  // namespace tapehead

@@ -90,7 +90,6 @@ class CudaBackend final : public Backend {
   void squared_norm(std::span<const Tensor> tensors, Tensor& y) override;
 
   // random.cu
-  void uniform(double low, double high, uint64_t seed, uint64_t first, Tensor& y) override;
   void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) override;
 
   /// The stream that kernels are launched on.
