@@ -2,8 +2,6 @@
 
 #include <optional>
 
-#include "tapehead/core/enable_grad.h"
-
 namespace tapehead {
 
 Tensor rematerialize(std::function<Tensor(const Tensor& x, Generator* random)> function, const Tensor& x,

@@ -5,14 +5,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "tapehead/core/enable_grad.h"
 #include "tapehead/core/op_timer.h"
 #include "tapehead/core/tape_observer.h"
 
 namespace tapehead {
 
 static thread_local bool grad_mode = true;
-static thread_local bool anomaly_mode = false;
 
 bool grad_enabled() { return grad_mode; }
 
@@ -21,13 +19,6 @@ NoGradGuard::~NoGradGuard() { grad_mode = outer_; }
 
 EnableGradGuard::EnableGradGuard() : outer_(std::exchange(grad_mode, true)) {}
 EnableGradGuard::~EnableGradGuard() { grad_mode = outer_; }
-
-AnomalyGuard::AnomalyGuard() : outer_(std::exchange(anomaly_mode, true)) {}
-AnomalyGuard::~AnomalyGuard() { anomaly_mode = outer_; }
-
-static bool has_anomaly(const Tensor& t) {
-  return anomaly_mode && t.defined() && !device_runtime(t.device()).all_finite(t);
-}
 
 // ---- Upstream and Node
 
@@ -57,10 +48,7 @@ Node::Node(const char* op, std::span<const Tensor> inputs, const Tensor& output,
       sequence_(next_sequence()),
       backward_(std::move(backward)),
       scope_(MemoryScope::here()) {
-  for (const Tensor& x : inputs) {
-    inputs_.push_back(x.defined() ? x.slot() : nullptr);
-    input_shapes_.push_back(x.defined() ? x.shape() : Shape());
-  }
+  for (const Tensor& x : inputs) inputs_.push_back(x.defined() ? x.slot() : nullptr);
   for (const Tensor& s : saved) {
     const auto source =
         std::find_if(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x.is_same(s); });
@@ -105,12 +93,6 @@ void Node::release() {
   inputs_.clear();
 }
 
-std::string Node::describe_inputs() const {
-  std::string text;
-  for (const Shape& s : input_shapes_) text += fmt::format("{}shape {}", text.empty() ? "" : ", ", s);
-  return text;
-}
-
 // ---- Recording
 
 static bool any_wants_gradient(std::span<const Tensor> inputs) {
@@ -127,21 +109,15 @@ bool will_record(std::initializer_list<Tensor> inputs) { return any_wants_gradie
 
 Tensor record(const char* op, Tensor output, std::span<const Tensor> inputs, std::span<const Tensor> saved,
               BackwardFunction backward, const char* once) {
-  if (OpTimer::observing() && !is_view(output, inputs)) OpTimer::charge(op);
-  if (TapeObserver::observing() && !is_view(output, inputs)) TapeObserver::tell_result(op, output, inputs);
-  const bool wanted = any_wants_gradient(inputs);
-  if (!wanted && !anomaly_mode) return output;
-  auto node = std::make_shared<Node>(op, inputs, output, saved, std::move(backward), once);
   // A view makes no numbers; operations view results that are not written yet.
-  if (has_anomaly(output) && !is_view(output, inputs)) {
-    fail<RuntimeError>("[{}] forward made a NaN or an infinity: result of shape {} from inputs of {}", op,
-                       output.shape(), node->describe_inputs());
+  if ((OpTimer::observing() || TapeObserver::observing()) && !is_view(output, inputs)) {
+    OpTimer::charge(op);
+    TapeObserver::tell_result(op, output, inputs);
   }
-  if (wanted) {
-    auto slot = std::make_shared<GradientSlot>(output.shape(), output.dtype(), output.device());
-    slot->producer = std::move(node);
-    output.set_slot(std::move(slot));
-  }
+  if (!any_wants_gradient(inputs)) return output;
+  auto slot = std::make_shared<GradientSlot>(output.shape(), output.dtype(), output.device());
+  slot->producer = std::make_shared<Node>(op, inputs, output, saved, std::move(backward), once);
+  output.set_slot(std::move(slot));
   return output;
 }
 
@@ -180,10 +156,6 @@ static std::vector<std::shared_ptr<GradientSlot>> newest_first(const std::shared
   std::vector<std::shared_ptr<GradientSlot>> order = {root};
   std::unordered_set<const GradientSlot*> seen = {root.get()};
   for (size_t i = 0; i < order.size(); ++i) {
-  check<ValueError>(
-      gradient.device() == output.device(),
-      "[backward] output is on {}, but gradient on {}: bring them to one device with Tensor::to",
-      output.device(), gradient.device());
     if (!order[i]->producer) continue;
     for (const std::shared_ptr<GradientSlot>& input : order[i]->producer->inputs()) {
       if (input && seen.insert(input.get()).second) order.push_back(input);
@@ -208,6 +180,10 @@ static Tensor initial_gradient(const Tensor& output, Tensor gradient) {
                     gradient.shape(), output.shape());
   check<TypeError>(gradient.dtype() == output.dtype(), "[backward] the gradient has dtype {}, the output {}",
                    gradient.dtype(), output.dtype());
+  check<ValueError>(
+      gradient.device() == output.device(),
+      "[backward] output is on {}, but gradient on {}: bring them to one device with Tensor::to",
+      output.device(), gradient.device());
   return gradient.detach();
 }
 
@@ -260,11 +236,6 @@ void backward(const Tensor& output, Tensor gradient, bool retain_graph) {
       Gradients gradients = node->backward(std::move(total), sums);
       for (size_t i = 0; i < gradients.size(); ++i) {
         if (!node->inputs()[i]) continue;
-        if (has_anomaly(gradients[i].defined() || !sums[i] ? gradients[i] : *sums[i])) {
-          fail<RuntimeError>(
-              "[{}] backward made a NaN or an infinity: gradient of input {} among inputs of {}", node->op(),
-              i, node->describe_inputs());
-        }
         Tensor& sum = pending[node->inputs()[i].get()];
         accumulate_gradient(node->op(), *node->inputs()[i], std::move(gradients[i]), sum, false);
         tell_gradient(node->op(), i, sum);

@@ -36,14 +36,13 @@ class NoGradGuard {
   bool outer_;
 };
 
-/// While it lives, the first operation on this thread whose forward or backward makes a NaN or an infinity throws a
-/// RuntimeError that names it and the shapes of its inputs. Costs a read of every result.
-class AnomalyGuard {
+/// Grad mode on, where it may be off: for a backward that runs operations to differentiate.
+class EnableGradGuard {
  public:
-  AnomalyGuard();
-  ~AnomalyGuard();
-  AnomalyGuard(const AnomalyGuard&) = delete;
-  AnomalyGuard& operator=(const AnomalyGuard&) = delete;
+  EnableGradGuard();
+  ~EnableGradGuard();
+  EnableGradGuard(const EnableGradGuard&) = delete;
+  EnableGradGuard& operator=(const EnableGradGuard&) = delete;
 
  private:
   bool outer_;
@@ -98,8 +97,6 @@ class Node {
   bool released() const { return !backward_; }
   /// Whether backward consumes what this node holds, so that retain_graph cannot keep it.
   bool once() const { return once_ != nullptr; }
-  /// "shape (2, 3), shape (3,)": what the inputs were.
-  std::string describe_inputs() const;
 
  private:
   friend class Upstream;
@@ -114,7 +111,6 @@ class Node {
   const char* once_;
   int64_t sequence_;
   std::vector<std::shared_ptr<GradientSlot>> inputs_;
-  std::vector<Shape> input_shapes_;
   std::vector<Saved> saved_;
   BackwardFunction backward_;
   MemoryCounter* scope_;  // of forward: what backward allocates counts there, too
@@ -161,7 +157,7 @@ inline Tensor record(const char* op, Tensor output, std::initializer_list<Tensor
 /// device, TypeError on its dtype.
 void backward(const Tensor& output, Tensor gradient = {}, bool retain_graph = false);
 
-/// The one place where gradients are summed: sum += incoming.
+/// Where gradients are summed: sum += incoming. Only an operation that adds to Upstream::sum_so_far() does so elsewhere.
 ///
 /// `incoming` may have more or larger dimensions than the slot where the slot's shape was broadcast: it is summed over
 /// them. An undefined `incoming` adds nothing; an undefined `sum` adopts it, or its copy when others hold it and

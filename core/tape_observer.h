@@ -10,7 +10,8 @@ namespace tapehead {
 
 /// While it lives, it is told what the operations of this thread compute, in their order, and may put other numbers in their
 /// place: whatever follows goes on from those. It runs no operations itself. Of several on one thread each is told, the one
-/// that was made first before the others; destroy them in the reverse order. Without one, an operation pays a branch.
+/// that was made first before the others; destroy them in the reverse order. What one throws leaves the operation, and ends
+/// backward. Without one, an operation pays a branch.
 class TapeObserver {
  public:
   TapeObserver();
@@ -27,7 +28,7 @@ class TapeObserver {
   /// The sums into the leaves' gradients have the name "accumulate_gradient", input 0.
   virtual void on_gradient(const char* op, size_t input, Tensor& sum) = 0;
 
-  // ---- For record() and backward().
+  // ---- For record() and backward(), and for whoever makes numbers that no operation does (tell_result).
 
   static bool observing() { return newest_ != nullptr; }
   static void tell_result(const char* op, Tensor& result, std::span<const Tensor> inputs);

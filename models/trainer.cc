@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tapehead/core/anomaly_guard.h"
 #include "tapehead/core/op_timer.h"
 #include "tapehead/core/stopwatch.h"
 #include "tapehead/models/checkpoint.h"

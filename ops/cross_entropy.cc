@@ -19,17 +19,6 @@ Reduction parse_reduction(std::string_view text) {
   fail<ValueError>("reduction \"{}\" is not one of mean, sum, none", text);
 }
 
-RowOutputs row_outputs(int64_t n, bool probabilities, bool stats, Device device) {
-  const auto column = [&](bool wanted, DType dtype) {
-    return wanted ? Tensor(Shape{n}, dtype, device) : Tensor();
-  };
-  return {.loss = column(true, DType::f64),
-          .lse = column(stats, DType::f64),
-          .target_logprob = column(stats && !probabilities, DType::f64),
-          .entropy = column(stats, DType::f64),
-          .correct = column(stats && !probabilities, DType::i64)};
-}
-
 // logits (N, C), dense; target (N) or (N, C). Saves the logits; backward makes the row pass once more.
 static Tensor cross_entropy_of_rows(const char* op, const Tensor& logits, const Tensor& target,
                                     bool probabilities, const Shape& shape, const CrossEntropyArgs& args) {
@@ -59,7 +48,6 @@ static Tensor cross_entropy_of_rows(const char* op, const Tensor& logits, const 
                   backend(z).cross_entropy_rows(back);
                   return {back.gradient, back.target_gradient};
                 });
-  check_devices(op, {{"logits", logits}, {"target", target}});
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyArgs& args) {
@@ -71,6 +59,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
 Tensor cross_entropy_along(const char* op, int64_t class_axis, const Tensor& logits, const Tensor& target,
                            const CrossEntropyArgs& args) {
   check<TypeError>(is_floating(logits.dtype()), "[{}] takes floating logits, not {}", op, logits.dtype());
+  check_devices(op, {{"logits", logits}, {"target", target}});
   const bool probabilities = target.shape() == logits.shape() && is_floating(target.dtype());
   const Shape target_shape = logits.shape().without(class_axis);
   check<ValueError>(

@@ -67,4 +67,9 @@ struct CrossEntropyArgs {
 /// probabilities, and from backward if logits, target or class_weight were changed in place.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyArgs& args = {});
 
+/// The same of logits whose classes stand along `class_axis`, as `op`: errors and the node bear its name, which is a string
+/// literal.
+Tensor cross_entropy_along(const char* op, int64_t class_axis, const Tensor& logits, const Tensor& target,
+                           const CrossEntropyArgs& args);
+
 }  // namespace tapehead

@@ -31,9 +31,6 @@ struct ChunkingMethod {
 /// Its text: "aspect_ratio:2", "budget:67108864".
 std::string name(const ChunkingMethod& method);
 
-/// Bytes from "5000", "64MiB", "1.5GB"; units B, kB, MB, GB, TB and KiB, MiB, GiB, TiB. Throws ValueError.
-int64_t parse_size(std::string_view text);
-
 /// "none", "stochastic", "stochastic:TAU" with TAU 2^-7 if left out, "threshold", "threshold:EPS" with EPS 2^-12 if left
 /// out; 0 < TAU, EPS < 1. Throws ValueError.
 GradientFilter parse_gradient_filter(std::string_view text);

@@ -51,6 +51,17 @@ void check_arguments(const char* op, int64_t N, int64_t C, DType dtype, const Te
 
 }  // namespace
 
+RowOutputs row_outputs(int64_t n, bool probabilities, bool stats, Device device) {
+  const auto column = [&](bool wanted, DType dtype) {
+    return wanted ? Tensor(Shape{n}, dtype, device) : Tensor();
+  };
+  return {.loss = column(true, DType::f64),
+          .lse = column(stats, DType::f64),
+          .target_logprob = column(stats && !probabilities, DType::f64),
+          .entropy = column(stats, DType::f64),
+          .correct = column(stats && !probabilities, DType::i64)};
+}
+
 Tensor row_range(const Tensor& x, int64_t begin, int64_t end) {
   if (!x.defined()) return {};
   return x.alias(x.shape().with(0, end - begin), x.strides(), x.offset() + begin * x.strides()[0]);

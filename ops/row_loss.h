@@ -35,11 +35,6 @@ struct RowOutputs {
 /// Allocates them for n rows: the loss, and with `stats` what statistics need.
 RowOutputs row_outputs(int64_t n, bool probabilities, bool stats, Device device);
 
-/// cross_entropy() of logits whose classes stand along `class_axis`, as `op`: errors and the node bear its name, which
-/// is a string literal.
-Tensor cross_entropy_along(const char* op, int64_t class_axis, const Tensor& logits, const Tensor& target,
-                           const CrossEntropyArgs& args);
-
 /// Everything about a call that does not depend on the logits' values. N rows of C classes, of which n go through the
 /// passes. All of it stays on the device.
 class RowLoss {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "tapehead/core/byte_size.h"
 #include "tapehead/core/file.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/compute_options.h"

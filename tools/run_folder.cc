@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tapehead/core/byte_size.h"
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
 #include "tapehead/models/dataset_folder.h"
 #include "tapehead/models/tokenizer_match.h"
-#include "tapehead/ops/linear_cross_entropy_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/progress_line.h"
 

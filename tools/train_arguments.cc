@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tapehead/core/byte_size.h"
 #include "tapehead/core/error.h"
 #include "tapehead/tools/data_arguments.h"
 #include "tapehead/tools/option_conditions.h"

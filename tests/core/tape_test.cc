@@ -6,6 +6,7 @@
 #include <limits>
 #include <thread>
 
+#include "tapehead/core/anomaly_guard.h"
 #include "tapehead/core/view.h"
 #include "tapehead/tests/core/small_ops.h"
 
