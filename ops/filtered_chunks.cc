@@ -10,24 +10,26 @@
 
 namespace tapehead {
 
-int64_t sparse_entries(const GradientFilter& filter, int64_t C) {
+int64_t sparse_entries(const GradientFilter& filter, int64_t C, const Tuning& tuning) {
   if (filter.kind == GradientFilter::none) return 0;
   const double whole = 1 / filter.level;  // so many p are >= level at most
   const double most =
       filter.kind == GradientFilter::threshold
           ? whole + 2
           : 2 * whole + 8 * std::sqrt(whole) + 16;  // sampled ones: their mean and 8 deviations
-  const int64_t pays = C / kClassesPerEntry;
+  const int64_t pays = C / tuning.classes_per_entry;
   return most < static_cast<double>(pays) ? static_cast<int64_t>(most) : pays;
 }
 
-int64_t sparse_window(int64_t S, int64_t C, int64_t B, int64_t n) {
-  const int64_t fits = B * (C / kClassesPerEntry) / std::max<int64_t>(S, 1);
+int64_t sparse_window(int64_t S, int64_t C, int64_t B, int64_t n, const Tuning& tuning) {
+  const int64_t fits = B * (C / tuning.classes_per_entry) / std::max<int64_t>(S, 1);
   return std::clamp(fits, std::min(B, n), std::max<int64_t>(n, 1));
 }
 
 FilteredChunks::FilteredChunks(const PassPlan& plan, Pass pass)
-    : pass_(std::move(pass)), backend_(tapehead::backend(pass_.weight)) {
+    : pass_(std::move(pass)),
+      backend_(tapehead::backend(pass_.weight)),
+      tuning_(tuning(pass_.weight.device(), pass_.weight.dtype())) {
   const Device device = pass_.weight.device();
   const auto buffer = [&](std::string_view name) { return plan.allocate(name, device); };
   entries_ = {buffer("kept counts"), buffer("kept classes"), buffer("kept gradients")};
@@ -66,7 +68,8 @@ bool FilteredChunks::row_pass(const CrossEntropyRows& rows, const Tensor& x, int
   backend_.cross_entropy_rows(sparse);
   const std::vector<int64_t> counts = sparse.sparse_gradient.count.to_vector<int64_t>();
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  in_use_ = *std::max_element(counts.begin(), counts.end()) <= S && total <= b * C / kClassesPerEntry;
+  in_use_ =
+      *std::max_element(counts.begin(), counts.end()) <= S && total <= b * C / tuning_.classes_per_entry;
   if (!in_use_) return false;
   if (kept_ == 0) first_ = begin;
   last_ = kept_;

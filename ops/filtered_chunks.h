@@ -7,20 +7,17 @@
 // Shape letters: F features, C classes, B rows in one chunk, P rows whose entries are kept, S entries of a row at most.
 #pragma once
 
+#include "tapehead/backends/tuning.h"
 #include "tapehead/ops/linear_cross_entropy_plan.h"
 
 namespace tapehead {
 
-/// Products over a row's entries take as long as the dense ones where one class in so many has an entry: 11 was measured
-/// with 768 features and 50257 classes, 16 with 256 and 8192 (two cores with AVX-512).
-constexpr int64_t kClassesPerEntry = 12;
-
 /// How many entries of a row are kept at most (S); 0: none, all products are dense. The most that a filter can leave, or
-/// where that is beyond what pays, C / kClassesPerEntry.
-int64_t sparse_entries(const GradientFilter& filter, int64_t C);
+/// where that is beyond what pays, C / tuning.classes_per_entry.
+int64_t sparse_entries(const GradientFilter& filter, int64_t C, const Tuning& tuning);
 
-/// How many rows' entries are kept at once (P), of n: as many as fit into a sixth of B rows of f32 logits.
-int64_t sparse_window(int64_t S, int64_t C, int64_t B, int64_t n);
+/// How many rows' entries are kept at once (P), of n: as many as in the memory of the most that pays of B rows.
+int64_t sparse_window(int64_t S, int64_t C, int64_t B, int64_t n, const Tuning& tuning);
 
 class FilteredChunks {
  public:
@@ -58,6 +55,7 @@ class FilteredChunks {
 
   Pass pass_;
   Backend& backend_;
+  Tuning tuning_;
   SparseRows entries_;  // of P rows
   int64_t window_ = 0;  // P
   bool in_use_;

@@ -6,8 +6,9 @@
 #include <charconv>
 #include <limits>
 
+#include "tapehead/backends/tuning.h"
 #include "tapehead/core/byte_size.h"
-#include "tapehead/ops/filtered_chunks.h"
+#include "tapehead/ops/linear_cross_entropy_plan.h"
 
 namespace tapehead {
 
@@ -126,33 +127,6 @@ static int64_t reference_rows(int64_t N, int64_t F, int64_t C) {
   return static_cast<int64_t>(std::min<unsigned __int128>(wide, std::numeric_limits<int64_t>::max()));
 }
 
-// Rows for full speed: of OpenBLAS's best, 256 rows measured 0.96, and 512 rows 0.99 (F = 768, C = 50257).
-static constexpr int64_t kThroughputRows = 512;
-
-// The largest power of two whose transient memory fits; every buffer that a call can have is counted.
-static int64_t budget_rows(int64_t budget, int64_t N, int64_t F, int64_t C, DType T,
-                           const ResolvedLinearCrossEntropyOptions& r, bool probabilities) {
-  const bool wide = r.acc_dtype != T;
-  const double A = static_cast<double>(size_of(r.acc_dtype)), narrow = static_cast<double>(size_of(T));
-  const double n = static_cast<double>(N), f = static_cast<double>(F), c = static_cast<double>(C);
-  double fixed =
-      n * (6 + 4) * 8 + 4 * 8;  // ids, index, weight, two scales, loss; four statistics; divisors, the sum
-  if (T == DType::f32) fixed += c * 8;
-  if (wide) fixed += c * A + (r.acc_policy != AccPolicy::compact ? c * f * A : 0);
-  double a_row = 8 + c * A + f * narrow + f * (r.acc_policy == AccPolicy::accurate ? A : narrow) +
-                 (probabilities ? c * narrow : 0);
-  if (!probabilities && sparse_entries(r.gradient_filter, C) > 0) {
-    const double W = static_cast<double>(size_of(arithmetic_dtype(T)));
-    fixed += n * (1 + 1) * 8 + (c + 2 * f) * W;  // mass and counts; what is smoothed
-    a_row += c / kClassesPerEntry * (4 + W) + W +
-             f * W;  // what is kept: sparse_window(); wide rows of the input gradient
-  }
-  int64_t rows = 1;
-  while (rows < N && fixed + 2.0 * static_cast<double>(rows) * a_row <= static_cast<double>(budget))
-    rows *= 2;
-  return std::clamp<int64_t>(N, 1, rows);
-}
-
 ResolvedLinearCrossEntropyOptions LinearCrossEntropyOptions::resolve(int64_t N, int64_t F, int64_t C, DType T,
                                                                      Device device,
                                                                      bool probabilities) const {
@@ -192,10 +166,19 @@ ResolvedLinearCrossEntropyOptions LinearCrossEntropyOptions::resolve(int64_t N, 
               .number = is_half(T) && device.kind == Device::cpu ? 1 : 2};
   }
   switch (method.kind) {
-    case ChunkingMethod::throughput: r.batch_chunk_size = std::clamp<int64_t>(N, 1, kThroughputRows); break;
-    case ChunkingMethod::budget:
-      r.batch_chunk_size = budget_rows(method.number, N, F, C, T, r, probabilities);
+    case ChunkingMethod::throughput:
+      r.batch_chunk_size = std::clamp<int64_t>(N, 1, tuning(device, T).throughput_rows);
       break;
+    case ChunkingMethod::budget: {
+      const auto fits = [&](int64_t rows) {
+        r.batch_chunk_size = rows;
+        return transient_bytes(r, N, F, C, T, device, probabilities) <= method.number;
+      };
+      int64_t rows = 1;
+      while (rows < N && fits(2 * rows)) rows *= 2;
+      r.batch_chunk_size = std::clamp<int64_t>(N, 1, rows);
+      break;
+    }
     default: r.batch_chunk_size = aspect_ratio_rows(N, F, C, method.number);
   }
   if (method.kind == ChunkingMethod::automatic) {

@@ -119,8 +119,9 @@ void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p, const CrossE
   const bool input = gradients && p.input_grad, weight = gradients && p.weight_grad,
              bias = gradients && p.bias && p.bias_grad;
   const bool any = input || weight || bias, smooths = args.label_smoothing > 0;
+  const Tuning speed = tuning(p.device, T);
   const int64_t S = any && !p.probabilities && !(smooths && args.softcap)
-                        ? sparse_entries(options.gradient_filter, p.C)
+                        ? sparse_entries(options.gradient_filter, p.C, speed)
                         : 0;
   const bool accurate = wide && options.acc_policy == AccPolicy::accurate;
   // Sparse products are followed by others, so 16 bits would round twice.
@@ -144,7 +145,7 @@ void add_chunk_loop(Builder& b, const LinearCrossEntropyProblem& p, const CrossE
   b.add(any && options.gradient_filter.kind != GradientFilter::none, "filtered mass", DType::f64, {n},
         Lifetime::pass);
   if (S == 0) return;
-  const int64_t P = sparse_window(S, p.C, B, n);
+  const int64_t P = sparse_window(S, p.C, B, n, speed);
   const DType W = arithmetic_dtype(T);
   b.add(true, "kept counts", DType::i64, {P}, Lifetime::pass);
   b.add(true, "kept classes", DType::i32, {P, S}, Lifetime::pass);
@@ -233,6 +234,35 @@ PathPlan plan_chunked(const LinearCrossEntropyProblem& p, const CrossEntropyArgs
   }
   plan.backward.peak_bytes = kept + plan.forward.bytes(Lifetime::result) + g.bytes;
   return plan;
+}
+
+int64_t transient_bytes(const ResolvedLinearCrossEntropyOptions& options, int64_t N, int64_t F, int64_t C,
+                        DType T, Device device, bool probabilities) {
+  // One row more, which is ignored, so that all N are picked out of the others.
+  const LinearCrossEntropyProblem problem = {.N = N + 1,
+                                             .F = F,
+                                             .C = C,
+                                             .dtype = T,
+                                             .device = device,
+                                             .probabilities = probabilities,
+                                             .bias = true,
+                                             .stats = true,
+                                             .ignored_rows = 1};
+  CrossEntropyArgs args;
+  args.label_smoothing = 0.5;
+  args.z_loss = 1;
+  args.loss_dtype = DType::f32;
+  int64_t most = 0;
+  for (const Reduction reduction : {Reduction::mean, Reduction::none}) {
+    args.reduction = reduction;
+    const PathPlan plan = plan_chunked(problem, args, options);
+    // What forward keeps are the gradients, or where backward makes the pass, the targets.
+    const bool recompute = options.recompute || reduction == Reduction::none;
+    const int64_t kept = recompute ? plan.forward.bytes(Lifetime::until_backward) : 0;
+    for (const PassPlan* pass : {&plan.forward, &plan.backward})
+      most = std::max(most, kept + pass->bytes(Lifetime::chunk) + pass->bytes(Lifetime::pass));
+  }
+  return most;
 }
 
 LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropyProblem& p,

@@ -93,4 +93,9 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropyProblem
 PathPlan plan_chunked(const LinearCrossEntropyProblem& problem, const CrossEntropyArgs& args,
                       const ResolvedLinearCrossEntropyOptions& options);
 
+/// What a pass of the chunked path allocates beyond arguments, results and gradients, N rows that count and others besides,
+/// with every extra that LinearCrossEntropyArgs has: the most that such a call can take.
+int64_t transient_bytes(const ResolvedLinearCrossEntropyOptions& options, int64_t N, int64_t F, int64_t C,
+                        DType T, Device device, bool probabilities);
+
 }  // namespace tapehead

@@ -95,6 +95,18 @@ TEST(LinearCrossEntropyOptions, HugeFactorIsLegal) {
   EXPECT_EQ(rows(4096, 768, 50257, {.chunking_method = "aspect_ratio:99999999999999999999999"}), 1);
 }
 
+// Of a device that this build need not have.
+TEST(LinearCrossEntropyOptions, ThroughputDependsOnDeviceAndDtype) {
+  const auto resolve = [](int64_t N, DType T, Device device) {
+    return Options({.chunking_method = "throughput"}).resolve(N, 768, 50257, T, device).batch_chunk_size;
+  };
+  for (const DType T : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    EXPECT_EQ(resolve(8192, T, {Device::cpu}), 512);
+    EXPECT_EQ(resolve(8192, T, {Device::cuda}), is_half(T) ? 2048 : 512);
+    EXPECT_EQ(resolve(100, T, {Device::cuda}), 100);
+  }
+}
+
 TEST(LinearCrossEntropyOptions, AccDtype) {
   const auto resolve = [](DType T, Options::Fields fields) {
     return Options(fields).resolve(8, 4, 9, T, {}).acc_dtype;

@@ -157,29 +157,78 @@ TEST(LinearCrossEntropyPlan, AutoNeverCostsMemory) {
   }
 }
 
-TEST(LinearCrossEntropyPlan, BudgetHoldsAndIsUsed) {
-  for (const auto& [dtype, filter] :
-       {std::pair(DType::f32, "none"), std::pair(DType::bf16, "none"), std::pair(DType::f32, "stochastic"),
-        std::pair(DType::bf16, "threshold"), std::pair(DType::f64, "stochastic:0.00001")}) {
-    for (int64_t megabytes : {1, 16, 256}) {
-      LinearCrossEntropyProblem p = {.N = 8192, .F = 2304, .C = 256000, .dtype = dtype, .bias = true};
-      LinearCrossEntropyArgs args;
-      args.label_smoothing = 0.1;
-      args.options = Options({.chunking_method = fmt::format("budget:{}MiB", megabytes),
-                              .acc_policy = "compact",
-                              .acc_dtype = is_half(dtype) ? DType::f32 : dtype,
-                              .gradient_filter = filter});
-      const LinearCrossEntropyPlan plan = plan_linear_cross_entropy(p, args);
-      const int64_t rows = plan.options.batch_chunk_size;
-      const int64_t transient =
-          plan.chunked.forward.bytes(Lifetime::chunk) + plan.chunked.forward.bytes(Lifetime::pass);
-      if (rows > 1) {
-        EXPECT_LE(transient, megabytes << 20);
+// What a pass allocates beside arguments, results and gradients.
+int64_t transient(const PathPlan& plan, bool recompute) {
+  const int64_t kept = recompute ? plan.forward.bytes(Lifetime::until_backward) : 0;  // targets
+  int64_t most = 0;
+  for (const PassPlan& pass : {plan.forward, plan.backward})
+    most = std::max(most, kept + pass.bytes(Lifetime::chunk) + pass.bytes(Lifetime::pass));
+  return most;
+}
+
+// Whatever else a call asks for; and with twice the rows, one that asks for everything would not fit.
+TEST(LinearCrossEntropyPlan, BudgetHoldsForEveryCallAndIsUsed) {
+  constexpr int64_t N = 8192;
+  Generator random{.seed = 3};
+  const auto coin = [&] { return random.below(2) == 0; };
+  CrossEntropyStats wanted;
+  int fuller = 0;
+  for (const Device device : {Device{Device::cpu}, Device{Device::cuda}}) {
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+      for (const char* policy : {"auto", "accurate", "compact"}) {
+        for (const char* filter : {"none", "stochastic", "threshold:0.00001"}) {
+          for (const int64_t megabytes : {4, 64, 1024}) {
+            const int64_t budget = megabytes << 20;
+            const std::string what =
+                fmt::format("{} {} {} {} {} MiB", device, dtype, policy, filter, megabytes);
+            LinearCrossEntropyProblem p = {
+                .N = N, .F = 96, .C = 25600, .dtype = dtype, .device = device, .probabilities = coin()};
+            Options::Fields fields = {.chunking_method = fmt::format("budget:{}", budget),
+                                      .acc_policy = policy,
+                                      .recompute = coin(),
+                                      .gradient_filter = filter};
+            LinearCrossEntropyArgs args;
+            for (int call = 0; call < 8; ++call) {
+              p.bias = coin();
+              p.stats = coin();
+              p.input_grad = coin();
+              p.weight_grad = coin();
+              p.ignored_rows = coin() ? 5 : 0;
+              args.stats = p.stats ? &wanted : nullptr;
+              args.label_smoothing = coin() ? 0.1 : 0;
+              args.z_loss = coin() ? 1e-4 : 0;
+              args.softcap = coin() ? std::optional(30.0) : std::nullopt;
+              args.reduction = coin() ? Reduction::mean : Reduction::none;
+              args.options = Options(fields);
+              const LinearCrossEntropyPlan plan = plan_linear_cross_entropy(p, args);
+              if (plan.options.batch_chunk_size == 1) continue;
+              const bool recompute = fields.recompute || args.reduction == Reduction::none;
+              EXPECT_LE(transient(plan.chunked, recompute), budget) << what;
+            }
+            auto doubled = Options(fields).resolve(N, p.F, p.C, dtype, device, p.probabilities);
+            if (doubled.batch_chunk_size == N) continue;
+            doubled.batch_chunk_size *= 2;
+            p.bias = p.stats = p.input_grad = p.weight_grad = true;
+            p.N = N + 1;
+            p.ignored_rows = 1;
+            args.label_smoothing = 0.1;
+            args.z_loss = 1e-4;
+            args.softcap.reset();
+            args.loss_dtype = DType::f32;
+            int64_t most = 0;
+            for (const Reduction reduction : {Reduction::mean, Reduction::none}) {
+              args.reduction = reduction;
+              most = std::max(most, transient(plan_chunked(p, args, doubled),
+                                              fields.recompute || reduction == Reduction::none));
+            }
+            EXPECT_GT(most, budget) << what;
+            ++fuller;
+          }
+        }
       }
-      EXPECT_GT(transient * 4,
-                std::min<int64_t>(megabytes << 20, rows * 256000 * 4));  // within two doublings
     }
   }
+  EXPECT_GT(fuller, 100);
 }
 
 }  // namespace
