@@ -62,6 +62,7 @@ Tensor Optimizer::zeros_for(const Tensor& parameter) {
 }
 
 void Optimizer::step(double learning_rate, double gradient_scale, const Clipping& clipping) {
+  check<ValueError>(learning_rate >= 0, "[optimizer] learning rate {}: it must be at least 0", learning_rate);
   ++steps_;
   update(learning_rate, gradient_scale, clipping);
 }
@@ -130,7 +131,7 @@ std::vector<std::pair<std::string, const Optimizer::Tensors*>> AdamWOptimizer::k
 // ---- SGD
 
 SgdOptimizer::SgdOptimizer(ParameterList parameters, const OptimizerOptions& options)
-    : Optimizer("sgd", std::move(parameters)), options_(options) {
+    : Optimizer("sgd", std::move(parameters)), options_(validated(options)) {
   momentum_ = zeros([&](const auto&) { return options_.momentum > 0; });
 }
 

@@ -39,7 +39,9 @@ struct OptimizerOptions {
 
   bool operator==(const OptimizerOptions&) const = default;
 
-  /// Throws ValueError that names the field, its value and the rule.
+  /// Throws ValueError that names the field, its value and the rule: a name above; betas and momentum in [0, 1), decay at
+  /// least 0, epsilon above 0. (torch.optim takes an epsilon of 0, with which a first gradient of 0 makes a NaN, and a
+  /// momentum of 1 or more, which never forgets.)
   void validate() const;
 };
 
@@ -53,7 +55,8 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// One step from the parameters' gradients, each first multiplied by `gradient_scale`, and as `clipping` says. A parameter
-  /// without a gradient stays as it is. Gradients stay, too: zero_grad() clears them.
+  /// without a gradient stays as it is. Gradients stay, too: zero_grad() clears them. Throws ValueError on a learning rate
+  /// below 0, before anything has changed.
   void step(double learning_rate, double gradient_scale = 1, const Clipping& clipping = {});
   void zero_grad() const { tapehead::zero_grad(parameters_); }
 
@@ -85,6 +88,10 @@ class Optimizer {
     return list;
   }
   static bool decays(const Tensor& parameter) { return parameter.dim() >= 2; }
+  static const OptimizerOptions& validated(const OptimizerOptions& options) {
+    options.validate();
+    return options;
+  }
 
   /// step(), once steps() counts it.
   virtual void update(double learning_rate, double gradient_scale, const Clipping& clipping) = 0;
@@ -101,7 +108,8 @@ class Optimizer {
 };
 
 /// torch.optim.AdamW's numbers (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
-/// State: first, second, the moments, which begin at zero.
+/// State: first, second, the moments, which begin at zero. Constructors throw what options.validate() does, and TypeError on
+/// parameters that are not floating; so do the other optimisers'.
 class AdamWOptimizer : public Optimizer {
  public:
   explicit AdamWOptimizer(ParameterList parameters, const OptimizerOptions& options = {});
@@ -111,7 +119,7 @@ class AdamWOptimizer : public Optimizer {
   template <class F>
   AdamWOptimizer(const char* op, ParameterList parameters, const OptimizerOptions& options, F&& wanted)
       : Optimizer(op, std::move(parameters)),
-        options_(options),
+        options_(validated(options)),
         first_(zeros(wanted)),
         second_(zeros(wanted)) {}
 

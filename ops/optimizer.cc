@@ -21,6 +21,15 @@ static void check_list(const char* op, std::span<const Tensor> list, const char*
   }
 }
 
+// torch.optim's rules for the numbers of a step; a NaN breaks them.
+static void check_not_negative(const char* op, const char* what, double value) {
+  check<ValueError>(value >= 0, "[{}] {} is {}: it must be at least 0", op, what, value);
+}
+
+static void check_fraction(const char* op, const char* what, double value) {
+  check<ValueError>(value >= 0 && value < 1, "[{}] {} is {}: it must be in [0, 1)", op, what, value);
+}
+
 static void check_clipping(const char* op, const Clipping& clipping, std::span<const Tensor> p) {
   if (!p.empty())
     check_devices(op, {{"parameters", p[0], 0}, {"clipping.squared_norm", clipping.squared_norm}});
@@ -51,6 +60,11 @@ void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tenso
   check_list(kOp, v, "second moments", p, wide);
   check_clipping(kOp, numbers.clipping, p);
   check<ValueError>(numbers.step >= 1, "[{}] step is {}, but counts from 1", kOp, numbers.step);
+  check_not_negative(kOp, "learning_rate", numbers.learning_rate);
+  check_not_negative(kOp, "weight_decay", numbers.weight_decay);
+  check_not_negative(kOp, "epsilon", numbers.epsilon);
+  check_fraction(kOp, "beta1", numbers.beta1);
+  check_fraction(kOp, "beta2", numbers.beta2);
   if (p.empty()) return;
   backend(p[0]).adamw(numbers, p, g, m, v, master);
 }
@@ -66,6 +80,10 @@ void sgd_step(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g
     check<ValueError>(b.empty(), "[{}] {} momenta, but a momentum of 0 takes none", kOp, b.size());
   }
   check_clipping(kOp, numbers.clipping, p);
+  check_not_negative(kOp, "learning_rate", numbers.learning_rate);
+  check_not_negative(kOp, "weight_decay", numbers.weight_decay);
+  check_not_negative(kOp, "momentum", numbers.momentum);
+  check<ValueError>(numbers.momentum > 0 || !numbers.nesterov, "[{}] nesterov needs a momentum above 0", kOp);
   if (p.empty()) return;
   backend(p[0]).sgd(numbers, p, g, b, master);
 }

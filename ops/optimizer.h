@@ -12,8 +12,9 @@ namespace tapehead {
 /// All lists have one order, and entries of one place one shape; all tensors are contiguous and on one
 /// device. p and g have one floating dtype. Where that is f32 or f64, m and v have it, too, and there are no
 /// master weights. Where it is f16 or bf16, m, v and `master` are f32: the step is made on the master weights,
-/// and each p is then its master weight rounded. Throws ValueError on lists or shapes that do not match,
-/// TypeError on dtypes.
+/// and each p is then its master weight rounded. Throws ValueError on lists, shapes or devices that do not match and on
+/// numbers that torch.optim.AdamW refuses (a learning rate, decay or epsilon below 0, a beta outside [0, 1)), TypeError on
+/// dtypes.
 void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
                 std::span<Tensor> v, std::span<Tensor> master = {});
 
@@ -21,7 +22,8 @@ void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tenso
 /// g *= gradient_scale; g += decay·p unless decoupled, which makes p *= 1 - lr·decay instead; b = momentum·b + g;
 /// p -= lr · (nesterov ? g + momentum·b : b). With momentum 0, b is empty and g stands in its place.
 ///
-/// Lists, dtypes (b as m) and errors are adamw_step's, but where p has 16 bits g may also be f32.
+/// Lists, dtypes (b as m) and errors are adamw_step's, but where p has 16 bits g may also be f32; the numbers are those of
+/// torch.optim.SGD, which refuses a momentum below 0 and nesterov without one.
 void sgd_step(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
               std::span<Tensor> master = {});
 

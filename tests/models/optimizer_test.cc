@@ -127,6 +127,64 @@ TEST_F(OnesTest, StateIsNamedAfterItsParameterAndShared) {
   EXPECT_NEAR(first(state[0].second), 0.1, 1e-15);
 }
 
+TEST_F(OnesTest, RefusesANegativeLearningRateBeforeAnythingChanges) {
+  EXPECT_THAT([&] { optimizer_.step(-0.1); },
+              ThrowsMessage<ValueError>(HasSubstr("learning rate -0.1: it must be at least 0")));
+  EXPECT_THROW(optimizer_.step(std::nan("")), ValueError);
+  EXPECT_EQ(optimizer_.steps(), 0);
+  EXPECT_EQ(first(matrix_), 1);
+}
+
+// Hazard: options that never passed make_optimizer.
+TEST(OptimizerOptionsTest, AreCheckedByEveryConstructor) {
+  const ParameterList list = {{"p", Tensor::zeros({2})}};
+  const auto expect_refused = [&](const OptimizerOptions& options, const std::string& text) {
+    const auto throws = ThrowsMessage<ValueError>(HasSubstr(text));
+    EXPECT_THAT([&] { AdamWOptimizer(list, options); }, throws);
+    EXPECT_THAT([&] { SgdOptimizer(list, options); }, throws);
+    EXPECT_THAT([&] { MuonOptimizer(list, options); }, throws);
+    EXPECT_THAT([&] { make_optimizer(list, options); }, throws);
+  };
+  expect_refused({.beta1 = 1}, "beta1 is 1: it must be in [0, 1)");
+  expect_refused({.beta2 = -0.1}, "beta2 is -0.1: it must be in [0, 1)");
+  expect_refused({.beta2 = std::nan("")}, "beta2 is nan");
+  expect_refused({.epsilon = -1e-8}, "epsilon is -1e-08: it must be positive");
+  expect_refused({.momentum = -0.9}, "momentum is -0.9: it must be in [0, 1)");
+  expect_refused({.weight_decay = -1}, "weight_decay is -1: it must be at least 0");
+  expect_refused({.name = "adam"}, "name is adam");
+}
+
+// What torch.optim refuses, the ops refuse.
+TEST(OptimizerOpsTest, RefuseNumbersAsTorchs) {
+  const auto zeros = [] { return std::vector<Tensor>{Tensor::zeros({2})}; };
+  const std::vector<Tensor> g = zeros();
+  std::vector<Tensor> p = zeros(), m = zeros(), v = zeros(), none;
+  const AdamW good{.learning_rate = 0, .beta1 = 0, .beta2 = 0, .epsilon = 0, .weight_decay = 0, .step = 1};
+  const auto expect_refused = [&](auto change, const std::string& text) {
+    AdamW numbers = good;
+    change(numbers);
+    EXPECT_THAT([&] { adamw_step(numbers, p, g, m, v); }, ThrowsMessage<ValueError>(HasSubstr(text)));
+  };
+  EXPECT_NO_THROW(adamw_step(
+      {.learning_rate = 0, .beta1 = 0, .beta2 = 0, .epsilon = 1, .weight_decay = 0, .step = 1}, p, g, m, v));
+  expect_refused([](AdamW& n) { n.learning_rate = -1; },
+                 "[adamw_step] learning_rate is -1: it must be at least 0");
+  expect_refused([](AdamW& n) { n.weight_decay = -1; }, "weight_decay is -1");
+  expect_refused([](AdamW& n) { n.epsilon = -1; }, "epsilon is -1");
+  expect_refused([](AdamW& n) { n.beta1 = 1; }, "beta1 is 1: it must be in [0, 1)");
+  expect_refused([](AdamW& n) { n.beta2 = -1; }, "beta2 is -1");
+  const auto expect_sgd_refused = [&](const Sgd& numbers, const std::string& text) {
+    EXPECT_THAT([&] { sgd_step(numbers, p, g, numbers.momentum == 0 ? none : m); },
+                ThrowsMessage<ValueError>(HasSubstr(text)));
+  };
+  expect_sgd_refused({.learning_rate = -1, .momentum = 0, .weight_decay = 0},
+                     "[sgd_step] learning_rate is -1");
+  expect_sgd_refused({.learning_rate = 1, .momentum = -1, .weight_decay = 0}, "momentum is -1");
+  expect_sgd_refused({.learning_rate = 1, .momentum = 0, .weight_decay = -1}, "weight_decay is -1");
+  expect_sgd_refused({.learning_rate = 1, .momentum = 0, .weight_decay = 0, .nesterov = true},
+                     "nesterov needs a momentum above 0");
+}
+
 // ---- SGD and Muon, beside PyTorch's
 
 class GoldenOptimizerTest : public testing::TestWithParam<const char*> {
