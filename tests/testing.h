@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tapehead/core/gradcheck.h"
 #include "tapehead/core/random.h"
 #include "tapehead/core/tensor.h"
 
@@ -41,6 +42,16 @@ void expect_error(const std::function<void()>& call, const std::string& part) {
     ADD_FAILURE() << "nothing was thrown; expected: " << part;
   } catch (const E& e) {
     EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
+/// gradcheck(), whose error becomes a failure here, with the traces of the scopes around it.
+inline void expect_gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& function,
+                             std::vector<Tensor> inputs, const GradcheckOptions& options = {}) {
+  try {
+    gradcheck(function, std::move(inputs), options);
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what();
   }
 }
 

@@ -1,12 +1,14 @@
 #include "tapehead/core/gradcheck.h"
 
 #include <gmock/gmock.h>
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "tapehead/core/view.h"
+#include "tapehead/tests/testing.h"
 
 namespace tapehead {
 namespace {
@@ -103,6 +105,18 @@ TEST(Gradcheck, WantsF64AndSomethingToCheck) {
               ThrowsMessage<RuntimeError>(HasSubstr("requires a gradient")));
   EXPECT_THROW(gradcheck([](const Inputs& in) { return cast(in[0], DType::f32); }, {leaf({1, 2})}),
                TypeError);
+}
+
+// Hazard: an exception has left the scopes of its traces before GoogleTest hears of it.
+TEST(ExpectGradcheck, SaysInWhichScopeItFailed) {
+  EXPECT_NONFATAL_FAILURE(
+      {
+        SCOPED_TRACE("the third case");
+        expect_gradcheck([](const Inputs& in) { return cube(in[0], 2); }, {leaf({1})});
+      },
+      "the third case");
+  EXPECT_NONFATAL_FAILURE(expect_gradcheck([](const Inputs& in) { return cube(in[0], 2); }, {leaf({1})}),
+                          "element 0");
 }
 
 }  // namespace

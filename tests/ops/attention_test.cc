@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "tapehead/core/gradcheck.h"
 #include "tapehead/ops/elementwise.h"
 #include "tapehead/ops/matmul.h"
 #include "tapehead/ops/softmax.h"
@@ -67,20 +66,20 @@ TEST(Attention, GradientsEqualDifferences) {
   for (const Shape& shape : {Shape{2, 2, 5, 3}, Shape{1, 1, 1, 1}, Shape{1, 2, 1, 4}, Shape{1, 1, 4, 1},
                              Shape{0, 2, 3, 4}, Shape{2, 0, 3, 4}, Shape{1, 2, 0, 4}}) {
     for (bool causal : {true, false})
-      gradcheck(attend(causal), {leaf(shape, 1), leaf(shape, 2), leaf(shape, 3)});
+      expect_gradcheck(attend(causal), {leaf(shape, 1), leaf(shape, 2), leaf(shape, 3)});
   }
   // Not dense along D, and expanded over heads.
-  gradcheck(attend(true),
-            {transpose(random_tensor({1, 2, 3, 4}, 4), 2, 3).set_requires_grad(), leaf({1, 2, 4, 3}, 5),
-             slice(random_tensor({1, 2, 4, 6}, 6), 3, 0, 6, 2).set_requires_grad()});
-  gradcheck(
+  expect_gradcheck(attend(true), {transpose(random_tensor({1, 2, 3, 4}, 4), 2, 3).set_requires_grad(),
+                                  leaf({1, 2, 4, 3}, 5),
+                                  slice(random_tensor({1, 2, 4, 6}, 6), 3, 0, 6, 2).set_requires_grad()});
+  expect_gradcheck(
       [&](const std::vector<Tensor>& x) {
         return scaled_dot_product_attention(x[0], expand(x[1], {2, 3, 4, 3}), expand(x[2], {2, 3, 4, 3}));
       },
       {leaf({2, 3, 4, 3}, 7), leaf({2, 1, 4, 3}, 8), leaf({1, 1, 1, 3}, 9)});
   // Some inputs want no gradient.
-  gradcheck(attend(true),
-            {random_tensor({1, 2, 3, 2}, 10), leaf({1, 2, 3, 2}, 11), random_tensor({1, 2, 3, 2}, 12)});
+  expect_gradcheck(attend(true), {random_tensor({1, 2, 3, 2}, 10), leaf({1, 2, 3, 2}, 11),
+                                  random_tensor({1, 2, 3, 2}, 12)});
 }
 
 TEST(Attention, EqualsTheDefinitionAcrossBlocks) {
@@ -165,14 +164,15 @@ TEST(Attention, GradientsOfGroupsPastAndDocumentsEqualDifferences) {
     return random_tensor(shape, seed).set_requires_grad();
   };
   const Tensor first = Tensor::from<int64_t>({1, 3}, {0, 3, 2});
-  gradcheck(
+  expect_gradcheck(
       [&](const std::vector<Tensor>& x) {
         return scaled_dot_product_attention(x[0], x[1], x[2], true, {}, first);
       },
       {leaf({1, 4, 3, 2}, 1), leaf({1, 2, 5, 2}, 2), leaf({1, 2, 5, 2}, 3)});
   // No queries: nothing is seen, and keys and values get 0.
-  gradcheck([&](const std::vector<Tensor>& x) { return scaled_dot_product_attention(x[0], x[1], x[2]); },
-            {leaf({1, 2, 0, 2}, 1), leaf({1, 1, 3, 2}, 2), leaf({1, 1, 3, 2}, 3)});
+  expect_gradcheck(
+      [&](const std::vector<Tensor>& x) { return scaled_dot_product_attention(x[0], x[1], x[2]); },
+      {leaf({1, 2, 0, 2}, 1), leaf({1, 1, 3, 2}, 2), leaf({1, 1, 3, 2}, 3)});
 }
 
 // A query whose first_seen is its own position sees its own value alone, also where earlier keys hold NaN; and the keys
@@ -261,8 +261,9 @@ TEST(Attention, PackedEqualsSplit) {
       expect_close(packed.grad(), split.grad(), 0, 0, "packed");
     }
   }
-  gradcheck([](const std::vector<Tensor>& x) { return causal_self_attention(transpose(x[0], 1, 2), 2); },
-            {random_tensor({2, 12, 3}, 3).set_requires_grad()});
+  expect_gradcheck(
+      [](const std::vector<Tensor>& x) { return causal_self_attention(transpose(x[0], 1, 2), 2); },
+      {random_tensor({2, 12, 3}, 3).set_requires_grad()});
   EXPECT_EQ(causal_self_attention(Tensor({0, 3, 6}), 1).shape(), Shape({0, 3, 2}));
 }
 

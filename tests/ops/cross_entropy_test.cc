@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "tapehead/core/gradcheck.h"
 #include "tapehead/core/view.h"
 #include "tapehead/tests/golden_cases.h"
 #include "tapehead/tests/testing.h"
@@ -45,11 +44,12 @@ TEST(CrossEntropy, Gradcheck) {
         args.label_smoothing = smoothing;
         args.class_weight = w;
         Tensor strided = transpose(random_tensor({5, 4}, 1, 3), 0, 1);
-        gradcheck([&](const std::vector<Tensor>& in) { return cross_entropy(in[0], index, args); },
-                  {strided.set_requires_grad()});
+        expect_gradcheck([&](const std::vector<Tensor>& in) { return cross_entropy(in[0], index, args); },
+                         {strided.set_requires_grad()});
         Tensor z = random_tensor({2, 5, 3}, 2, 3).set_requires_grad(),
                q = random_tensor({2, 5, 3}, 3).set_requires_grad();
-        gradcheck([&](const std::vector<Tensor>& in) { return cross_entropy(in[0], in[1], args); }, {z, q});
+        expect_gradcheck([&](const std::vector<Tensor>& in) { return cross_entropy(in[0], in[1], args); },
+                         {z, q});
       }
     }
   }

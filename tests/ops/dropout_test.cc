@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "tapehead/core/gradcheck.h"
 #include "tapehead/core/view.h"
 #include "tapehead/tests/golden_cases.h"
 #include "tapehead/tests/testing.h"
@@ -46,10 +45,10 @@ TEST(Dropout, GradientsEqualDifferences) {
   };
   for (const double p : {0.0, 0.3, 0.8}) {
     for (const Shape& shape : {Shape{3, 5}, Shape{}, Shape{1, 1}, Shape{0, 3}}) {
-      gradcheck(drop(p), {random_tensor(shape, 1).set_requires_grad()});
+      expect_gradcheck(drop(p), {random_tensor(shape, 1).set_requires_grad()});
     }
-    gradcheck(drop(p), {transpose(random_tensor({3, 5}, 1), 0, 1).set_requires_grad()});
-    gradcheck(drop(p), {slice(random_tensor({3, 5}, 1), 1, 0, 5, 2).set_requires_grad()});
+    expect_gradcheck(drop(p), {transpose(random_tensor({3, 5}, 1), 0, 1).set_requires_grad()});
+    expect_gradcheck(drop(p), {slice(random_tensor({3, 5}, 1), 1, 0, 5, 2).set_requires_grad()});
   }
 }
 

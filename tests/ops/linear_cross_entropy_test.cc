@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "tapehead/core/gradcheck.h"
 #include "tapehead/core/log.h"
 #include "tapehead/core/memory.h"
 #include "tapehead/core/view.h"
@@ -65,7 +64,7 @@ TEST(LinearCrossEntropy, Gradcheck) {
           LinearCrossEntropyArgs args = chunked(rows, reduction);
           args.label_smoothing = smoothing;
           if (weighted) args.class_weight = Tensor::from<double>({5}, std::vector<double>{0.5, 1, 0, 2, 1.5});
-          gradcheck(
+          expect_gradcheck(
               [&](const std::vector<Tensor>& in) {
                 args.bias = in[2];
                 return linear_cross_entropy(in[0], in[1], p.target, args);
@@ -87,7 +86,7 @@ TEST(LinearCrossEntropy, GradcheckOfStridedInputsAndWeights) {
   const Tensor target = random_indices({4}, 5, 4);
   for (Reduction reduction : {Reduction::sum, Reduction::none}) {
     for (const Tensor& w : {weight, every_other}) {
-      gradcheck(
+      expect_gradcheck(
           [&](const std::vector<Tensor>& in) {
             return linear_cross_entropy(in[0], in[1], target, chunked(3, reduction));
           },
@@ -101,9 +100,10 @@ TEST(LinearCrossEntropy, GradcheckOfProbabilitiesAndTheirLabelGradients) {
   Tensor q = random_tensor({5, 4}, 8).set_requires_grad();
   LinearCrossEntropyArgs args = chunked(2);
   args.label_smoothing = 0.1;
-  gradcheck([&](const std::vector<Tensor>& in) { return linear_cross_entropy(in[0], in[1], in[2], args); },
-            {p.input, p.weight, q});
-  gradcheck(
+  expect_gradcheck(
+      [&](const std::vector<Tensor>& in) { return linear_cross_entropy(in[0], in[1], in[2], args); },
+      {p.input, p.weight, q});
+  expect_gradcheck(
       [&](const std::vector<Tensor>& in) { return linear_cross_entropy(in[0], in[1], q.detach(), args); },
       {p.input, p.weight});
 }
@@ -113,7 +113,7 @@ TEST(LinearCrossEntropy, GradcheckOfKDimensionalWeight) {
          weight = random_tensor({4, 2, 3, 2}, 2).set_requires_grad();
   Tensor bias = random_tensor({4, 2, 3}, 3).set_requires_grad();
   const Tensor target = random_indices({3, 2, 3}, 4, 4);
-  gradcheck(
+  expect_gradcheck(
       [&](const std::vector<Tensor>& in) {
         LinearCrossEntropyArgs args;
         args.bias = in[2];
@@ -127,7 +127,7 @@ TEST(LinearCrossEntropy, GradcheckOfKDimensionalWeight) {
 TEST(LinearCrossEntropy, SameTensorAsInputAndWeight) {
   Tensor x = random_tensor({6, 3}, 1).set_requires_grad();
   const Tensor target = random_indices({6}, 6, 2);
-  gradcheck(
+  expect_gradcheck(
       [&](const std::vector<Tensor>& in) { return linear_cross_entropy(in[0], in[0], target, chunked(4)); },
       {x});
 }
@@ -155,7 +155,7 @@ TEST(LinearCrossEntropy, LeadingDimensionsAreRowsOnBothPaths) {
         expect_close(reshape(loss, {loss.numel()}).detach(), reshape(expected, {loss.numel()}).detach(),
                      1e-13, 0,
                      fmt::format("{} {} options {}", name(reduction), target.shape(), with_options));
-        gradcheck(
+        expect_gradcheck(
             [&](const std::vector<Tensor>& in) { return linear_cross_entropy(in[0], in[1], target, args); },
             {input, weight});
       }
@@ -163,7 +163,7 @@ TEST(LinearCrossEntropy, LeadingDimensionsAreRowsOnBothPaths) {
   }
   Tensor row = random_tensor({4}, 5).set_requires_grad();
   for (LinearCrossEntropyArgs args : {LinearCrossEntropyArgs(), chunked(4)}) {
-    gradcheck(
+    expect_gradcheck(
         [&](const std::vector<Tensor>& in) {
           return linear_cross_entropy(in[0], in[1], Tensor::full({}, 2, DType::i64), args);
         },
