@@ -10,8 +10,8 @@ constexpr double kGeluCubic = 0.044715;
 /// The normal density at 0, 1 / sqrt(2π).
 constexpr double kNormalDensity = 0.39894228040143267794;
 
-/// Derivatives are those at x clamped to ± these: beyond, they are 0 and 1 in every dtype, also where a power of x would
-/// overflow.
+/// Derivatives are those at x clamped to ± these: beyond, they are 0 and 1 in every dtype, also where a power
+/// of x would overflow.
 constexpr double kGeluBound = 40, kGeluTanhBound = 32, kSiluBound = 800;
 
 }  // namespace tapehead

@@ -4,7 +4,8 @@
 
 namespace tapehead {
 
-// Null unless the program links //backends/cuda, as --config=cuda does, or the one for an emulated device, as tests do.
+// Null unless the program links //backends/cuda, as --config=cuda does, or the one for an
+// emulated device, as tests do.
 [[gnu::weak]] Backend& linked_cuda_backend();
 
 Backend& backend(Device device) {

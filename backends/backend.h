@@ -21,7 +21,8 @@
 
 namespace tapehead {
 
-/// Formulas: ops/elementwise.h. A new one takes its derivative from x, unless derivative_uses_result names it.
+/// Formulas: ops/elementwise.h. A new one takes its derivative from x, unless
+/// derivative_uses_result names it.
 enum class Unary : uint8_t { neg, exp, log, tanh, sqrt, relu, gelu, gelu_tanh, silu };
 enum class Binary : uint8_t { add, sub, mul, div };
 
@@ -30,8 +31,8 @@ constexpr bool derivative_uses_result(Unary op) {
   return op == Unary::exp || op == Unary::tanh || op == Unary::sqrt || op == Unary::relu;
 }
 
-/// A sparse matrix (R, V) of at most S entries a row: value[r, k] stands in column index[r, k], for k < count[r], in any
-/// order, no column twice. Dense tensors.
+/// A sparse matrix (R, V) of at most S entries a row: value[r, k] stands in column index[r, k], for
+/// k < count[r], in any order, no column twice. Dense tensors.
 struct SparseRows {
   Tensor count;  ///< (R) i64; S + 1 where there were more
   Tensor index;  ///< (R, S) i32
@@ -44,7 +45,8 @@ struct IndexRange {
   std::optional<int64_t> ignored = {};
 };
 
-/// Throws what an op says of the first entry that is in no range: where it stands, in elements, and what it is.
+/// Throws what an op says of the first entry that is in no range: where it stands, in
+/// elements, and what it is.
 using IndexFault = std::function<void(int64_t position, int64_t index)>;
 
 /// Arguments of Backend::cross_entropy_targets: N rows, before there are logits.
@@ -60,12 +62,12 @@ struct CrossEntropyTargets {
   // What is written.
   Tensor index;   ///< (N) i64: the target; 0 where it is ignored or in no range
   Tensor weight;  ///< (N) f64: holds the rows' weights; becomes 0 where the target is ignored
-  /// (N) i64: the rows that count, whose weight is not 0, in order, and then -1. Where it is defined, index and weight have
-  /// this order, too, and end with zeros.
+  /// (N) i64: the rows that count, whose weight is not 0, in order, and then -1. Where it is defined, index
+  /// and weight have this order, too, and end with zeros.
   Tensor ids;
-  Tensor
-      divisors;  ///< (3) f64: of the losses, Σ weight · class_weight[target]; of the z-losses, Σ weight; and the
-                 ///< number of rows that count
+  /// (3) f64: of the losses, Σ weight · class_weight[target]; of the z-losses, Σ weight; and the number of
+  /// rows that count.
+  Tensor divisors;
 };
 
 /// Arguments of Backend::cross_entropy_rows: R rows of C logits, with everything that their loss and gradient
@@ -86,8 +88,8 @@ struct CrossEntropyRows {
   double z_loss = 0;         ///< coefficient
   double gradient_unit = 1;  ///< a power of two; `gradient` is written in units of it
   GradientFilter filter;     ///< of `gradient` and `sparse_gradient`
-  /// Stochastic: the numbers of row r (backends/gradient_filter.h) are of the stream filter_seed, and its blocks begin at
-  /// filter_first + filter_row[r] · filter_blocks(C).
+  /// Stochastic: the numbers of row r (backends/gradient_filter.h) are of the stream filter_seed, and its
+  /// blocks begin at filter_first + filter_row[r] · filter_blocks(C).
   uint64_t filter_seed = 0, filter_first = 0;
   Tensor filter_row;  ///< (R) i64; undefined: 0, 1, ...
 
@@ -101,20 +103,23 @@ struct CrossEntropyRows {
                           ///< also in a narrower dtype: each element is then written after it was read
   Tensor own_gradient;  ///< (R) f64: takes the gradient's entry at the target index, and `gradient` a 0 there
   Tensor target_gradient;  ///< (R, C), of target_probability
-  /// (R, C): the entries of `gradient` that the filter leaves, in its stead; only for index targets. Label smoothing's part of
-  /// every class, -row_scale · e / C · w_c · logit_scale, is left out, so with it there is no softcap.
+  /// (R, C): the entries of `gradient` that the filter leaves, in its stead; only for index targets. Label
+  /// smoothing's part of every class, -row_scale · e / C · w_c · logit_scale, is left out, so with it
+  /// there is no softcap.
   SparseRows sparse_gradient;
   Tensor filtered_mass;  ///< (R) f64: Σ p_c of what is below the filter's level, without the target index
 };
 
-/// Arguments of Backend::attention and attention_backward. Keys and values have S >= T positions, of which the queries
-/// are the last T: query t is at position S - T + t, so that new queries can look back on keys and values that were kept.
+/// Arguments of Backend::attention and attention_backward. Keys and values have S >= T positions, of which
+/// the queries are the last T: query t is at position S - T + t, so that new queries can look back on keys
+/// and values that were kept.
 struct Attention {
   Tensor q;            ///< (B, H, T, D), dense along D
   Tensor k, v;         ///< (B, G, S, D), dense along D; G divides H: query head h reads head h / (H / G)
   double scale = 1;    ///< of q·k
   bool causal = true;  ///< a query sees positions up to its own; else all
-  /// (B, T) i64, dense: the first position that each query sees, at least 0 and at most its own. Undefined: 0.
+  /// (B, T) i64, dense: the first position that each query sees, at least 0 and at most its
+  /// own. Undefined: 0.
   Tensor first_seen = {};
 };
 
@@ -129,7 +134,8 @@ struct Clipping {
 struct Sgd {
   double learning_rate, momentum, weight_decay;
   bool nesterov = false;
-  /// Whether the decay multiplies p by 1 - lr·decay, as AdamW's does, instead of adding decay·p to the gradient.
+  /// Whether the decay multiplies p by 1 - lr·decay, as AdamW's does, instead of adding
+  /// decay·p to the gradient.
   bool decoupled = false;
   double gradient_scale = 1;  ///< multiplies every gradient first
   Clipping clipping = {};
@@ -181,15 +187,15 @@ class Backend : public DeviceRuntime {
   virtual void layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
                                    const Tensor& rstd, const Tensor& gy, Tensor& gx, Tensor& gweight,
                                    Tensor& gbias) = 0;
-  /// y = x · rrms · weight with rrms = 1 / sqrt(mean of x² + epsilon), of each row (Zhang and Sennrich, "Root mean
-  /// square layer normalization", 2019); weight (C). rrms: (R), of the arithmetic's dtype.
+  /// y = x · rrms · weight with rrms = 1 / sqrt(mean of x² + epsilon), of each row (Zhang and Sennrich, "Root
+  /// mean square layer normalization", 2019); weight (C). rrms: (R), of the arithmetic's dtype.
   virtual void rms_norm(const Tensor& x, const Tensor& weight, double epsilon, Tensor& y, Tensor& rrms) = 0;
   /// gx (R, C), gweight (C); each may be undefined.
   virtual void rms_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& rrms, const Tensor& gy,
                                  Tensor& gx, Tensor& gweight) = 0;
 
-  /// What the rows of a cross entropy count, and what mean divides by. A target that is in no range is told to `fault` as in
-  /// checked_indices().
+  /// What the rows of a cross entropy count, and what mean divides by. A target that is in no range is told
+  /// to `fault` as in checked_indices().
   virtual void cross_entropy_targets(const CrossEntropyTargets& targets, IndexFault fault) = 0;
   /// The row pass of cross entropy. With z = softcap(logit_scale · (logits + bias)),
   /// softcap(u) = cap · tanh(u / cap), lse = log Σ_c exp(z_c), log p_c = z_c - lse,
@@ -206,32 +212,35 @@ class Backend : public DeviceRuntime {
 
   /// y = alpha · a·b + beta · y: (..., M, K)·(..., K, N) -> (..., M, N). The leading dimensions of a and b
   /// are y's or broadcast to them; fastest where each matrix is dense along one of its two dimensions; y is
-  /// dense along its rows. K = 0 gives beta · y, and beta = 0 never reads y. f32, f16 and bf16 may be mixed among
-  /// a, b and y; sums run in f32 or wider and are rounded once.
+  /// dense along its rows. K = 0 gives beta · y, and beta = 0 never reads y. f32, f16 and bf16 may be mixed
+  /// among a, b and y; sums run in f32 or wider and are rounded once.
   virtual void matmul(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) = 0;
 
-  /// y (R, F) dense = s · table, for a table (V, F) dense along F, of y's dtype or another. Sums run in value's dtype.
+  /// y (R, F) dense = s · table, for a table (V, F) dense along F, of y's dtype or another. Sums
+  /// run in value's dtype.
   virtual void sparse_matmul(const SparseRows& s, const Tensor& table, Tensor& y) = 0;
-  /// table (V, F) dense = beta · table + sᵀ · x, beta 0 or 1, for x whose row row[r] belongs to row r of s, dense along
-  /// F; row (R) i64, undefined: 0, 1, .... x undefined: all 1. Each row of the table is rounded once.
+  /// table (V, F) dense = beta · table + sᵀ · x, beta 0 or 1, for x whose row row[r] belongs to row r
+  /// of s, dense along F; row (R) i64, undefined: 0, 1, .... x undefined: all 1. Each row of the
+  /// table is rounded once.
   virtual void sparse_transposed_matmul(const SparseRows& s, const Tensor& x, const Tensor& row, double beta,
                                         Tensor& table) = 0;
 
   // ---- Tables and indices. ids: (R) i64 or i32, dense; table: (V, F) dense.
 
-  /// `ids` (R), all in `range`: other kernels do not look. If one is not, `fault` is called with the first: at once, or
-  /// by the call that next waits for the device, and until then 0 stands in its place.
+  /// `ids` (R), all in `range`: other kernels do not look. If one is not, `fault` is called with the first:
+  /// at once, or by the call that next waits for the device, and until then 0 stands in its place.
   virtual Tensor checked_indices(const Tensor& ids, const IndexRange& range, IndexFault fault) = 0;
-  /// Row r of y (R, F) dense = row ids[r] of `table`, whose rows may have any stride; zeros where the id is -1.
+  /// Row r of y (R, F) dense = row ids[r] of `table`, whose rows may have any stride; zeros
+  /// where the id is -1.
   virtual void gather_rows(const Tensor& table, const Tensor& ids, Tensor& y) = 0;
   /// Row ids[r] of `table` = row r of x (R, F) dense, in table's dtype; ids are distinct, but for -1, which
   /// is passed over.
   virtual void scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table) = 0;
-  /// Row ids[r] of `table` += scale[r] · row r of x (R, F) dense, in a fixed order where ids repeat; scale (R) f64,
-  /// undefined: 1. x and table may differ in dtype.
+  /// Row ids[r] of `table` += scale[r] · row r of x (R, F) dense, in a fixed order where ids repeat; scale
+  /// (R) f64, undefined: 1. x and table may differ in dtype.
   virtual void scatter_add_rows(const Tensor& x, const Tensor& ids, const Tensor& scale, Tensor& table) = 0;
-  /// Row r of y (R, F) dense += scale[r] · row ids[r] of `table`, which may have any strides; scale (R) f64. table and y
-  /// may differ in dtype.
+  /// Row r of y (R, F) dense += scale[r] · row ids[r] of `table`, which may have any strides; scale (R) f64.
+  /// table and y may differ in dtype.
   virtual void gather_add_rows(const Tensor& table, const Tensor& ids, const Tensor& scale, Tensor& y) = 0;
 
   // ---- Attention (Vaswani et al., 2017), by blocks with online softmax (FlashAttention, Dao et al., 2022).
@@ -243,10 +252,11 @@ class Backend : public DeviceRuntime {
   virtual void attention_backward(const Attention& args, const Tensor& y, const Tensor& lse, const Tensor& gy,
                                   Tensor& gq, Tensor& gk, Tensor& gv) = 0;
 
-  /// Rotary positions (Su et al., "RoFormer", 2021), with the halves of D paired, as in Hugging Face's Llama: for i < D/2,
-  /// y_i = x_i · cosine_i - x_(i+D/2) · sine_i and y_(i+D/2) = x_(i+D/2) · cosine_i + x_i · sine_i. `backward` turns
-  /// the other way: sine with its sign changed, which is the gradient. x and y (B, H, T, D), dense along D, any other
-  /// strides; y may be x itself. cosine and sine: (T, D/2) dense, of the arithmetic's dtype.
+  /// Rotary positions (Su et al., "RoFormer", 2021), with the halves of D paired, as in Hugging Face's Llama:
+  /// for i < D/2, y_i = x_i · cosine_i - x_(i+D/2) · sine_i and y_(i+D/2) = x_(i+D/2) · cosine_i + x_i ·
+  /// sine_i. `backward` turns the other way: sine with its sign changed, which is the gradient. x and y
+  /// (B, H, T, D), dense along D, any other strides; y may be x itself. cosine and sine: (T, D/2) dense, of
+  /// the arithmetic's dtype.
   virtual void rotary(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool backward,
                       Tensor& y) = 0;
 
@@ -261,15 +271,16 @@ class Backend : public DeviceRuntime {
   virtual void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
                      std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) = 0;
   /// One step for every parameter: g += decay · p unless decoupled; b = momentum · b + g;
-  /// p -= lr · (nesterov ? g + momentum · b : b). b begins at zero; with momentum 0 its list is empty, and g stands in its
-  /// place. dtypes and `master` as for adamw, b being what m is there; but a p of 16 bits may have a g of f32.
+  /// p -= lr · (nesterov ? g + momentum · b : b). b begins at zero; with momentum 0 its list is empty, and
+  /// g stands in its place. dtypes and `master` as for adamw, b being what m is there; but a p of 16 bits
+  /// may have a g of f32.
   virtual void sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
                    std::span<Tensor> master) = 0;
   /// y, f64 of shape () = Σ x² over all dense tensors, summed in f64.
   virtual void squared_norm(std::span<const Tensor> tensors, Tensor& y) = 0;
-  /// Dense y filled with normal numbers from (seed, first), four elements from a block, by Box and Muller (1958), computed
-  /// in f64: words (w0, w1) of a block give elements 0 and 1, (w2, w3) elements 2 and 3, as the cosine and
-  /// sine of angle 2π · w1 / 2³² times sqrt(-2 · ln((w0 + 1) / 2³²)).
+  /// Dense y filled with normal numbers from (seed, first), four elements from a block, by Box and Muller
+  /// (1958), computed in f64: words (w0, w1) of a block give elements 0 and 1, (w2, w3) elements 2 and 3, as
+  /// the cosine and sine of angle 2π · w1 / 2³² times sqrt(-2 · ln((w0 + 1) / 2³²)).
   virtual void normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) = 0;
 };
 

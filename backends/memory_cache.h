@@ -1,7 +1,8 @@
 // Memory from the system, kept for the next tensor when one is freed.
 //
-// The system hands memory out page by page and clears each first: for large tensors that costs as much as writing them.
-// A training step frees what the next one asks for again, so after the first steps the system is not asked at all.
+// The system hands memory out page by page and clears each first: for large tensors that costs as much as
+// writing them. A training step frees what the next one asks for again, so after the first steps the
+// system is not asked at all.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +23,13 @@ struct MemorySource {
 /// The host's: aligned to 64, in huge pages where that pays.
 MemorySource host_memory();
 
-/// Thread-safe. What is kept and what is live are together at most a quarter and 1 MiB more than the most that was ever live
-/// at once, both in blocks, which are up to an eighth larger than what was asked for, and 64 bytes at least.
+/// Thread-safe. What is kept and what is live are together at most a quarter and 1 MiB more than the most
+/// that was ever live at once, both in blocks, which are up to an eighth larger than what was asked for,
+/// and 64 bytes at least.
 class MemoryCache {
  public:
-  /// Under AddressSanitizer nothing is kept and blocks are as small as can be, so that it sees uses of freed memory.
+  /// Under AddressSanitizer nothing is kept and blocks are as small as can be, so that it sees
+  /// uses of freed memory.
 #if defined(__SANITIZE_ADDRESS__)
   static constexpr bool kKeeps = false;
 #elif defined(__has_feature)
@@ -38,7 +41,8 @@ class MemoryCache {
   explicit MemoryCache(MemorySource source = host_memory()) : source_(std::move(source)) {}
   ~MemoryCache() { release(); }
 
-  /// At least `bytes` (> 0), aligned as the source does, uninitialised; null if it has none, even after release().
+  /// At least `bytes` (> 0), aligned as the source does, uninitialised; null if it has none,
+  /// even after release().
   void* allocate(int64_t bytes);
   /// Takes back what allocate(bytes) gave.
   void deallocate(void* memory, int64_t bytes) noexcept;

@@ -1,5 +1,5 @@
-// What an optimiser's step computes once for all elements, for host and device. Constexpr is what lets code of a device call
-// it. `Numbers` is AdamW or Sgd (backends/backend.h), or a device's copy of its numbers.
+// What an optimiser's step computes once for all elements, for host and device. Constexpr is what lets code
+// of a device call it. `Numbers` is AdamW or Sgd (backends/backend.h), or a device's copy of its numbers.
 #pragma once
 
 #include <cmath>

@@ -1,8 +1,9 @@
-// What every backend's pass over a row of logits is about: the sums that its first reading finds, and the loss and the
-// gradient that follow from them. Constexpr is what lets code of a device call them.
+// What every backend's pass over a row of logits is about: the sums that its first reading finds, and the
+// loss and the gradient that follow from them. Constexpr is what lets code of a device call them.
 //
-// Of a row with C classes: z_c are its logits after scale and softcap, p_c = exp(z_c) / Σ exp(z), t is the target class, and
-// the row's loss is Σ_c a_c · -log p_c + b · -log p_t, where a_c and b are the factors that target, smoothing and weights make.
+// Of a row with C classes: z_c are its logits after scale and softcap, p_c = exp(z_c) / Σ exp(z), t is the
+// target class, and the row's loss is Σ_c a_c · -log p_c + b · -log p_t, where a_c and b are the factors that
+// target, smoothing and weights make.
 #pragma once
 
 #include <cmath>
@@ -10,8 +11,8 @@
 
 namespace tapehead {
 
-/// `reference` is the row's largest z, or 0 if that is -inf. The target class is kept apart from the other classes, so that a
-/// confident row's 1 - p and log(1 + others) keep all their digits.
+/// `reference` is the row's largest z, or 0 if that is -inf. The target class is kept apart from the other
+/// classes, so that a confident row's 1 - p and log(1 + others) keep all their digits.
 template <class W>
 struct RowSums {
   W reference = 0;
@@ -76,7 +77,8 @@ struct RowStatistics {
   }
 };
 
-/// slope(z) = d z / d u of z = cap · tanh(u / cap), 1 - (z / cap)²; 1 without a cap (0), also where z is -inf.
+/// slope(z) = d z / d u of z = cap · tanh(u / cap), 1 - (z / cap)²; 1 without a cap (0),
+/// also where z is -inf.
 template <class W>
 constexpr W softcap_slope(W z, W cap) {
   return cap > 0 ? 1 - z / cap * (z / cap) : W{1};
@@ -94,8 +96,8 @@ struct GradientFactors {
         z_slope(z_scale != 0 ? 2 * z_scale * sums.lse() : 0),
         of_p(scale * (sums.factor_sum + b) + z_slope) {}
 
-  /// At the target, whose a_c is `own`: (Σ a + b) · p - own - b with p = target / (target + others), without the
-  /// cancellation of p - 1.
+  /// At the target, whose a_c is `own`: (Σ a + b) · p - own - b with p = target / (target + others), without
+  /// the cancellation of p - 1.
   template <class W>
   constexpr double at_target(const RowSums<W>& sums, double own) const {
     return scale * ((sums.factor_sum * sums.target - b * sums.others) / sums.exp_sum() - own) +

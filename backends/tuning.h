@@ -1,5 +1,5 @@
-// Numbers on which speed and memory depend, and results do not. They are no part of Backend: plans are made for devices, too,
-// that this build does not have.
+// Numbers on which speed and memory depend, and results do not. They are no part of Backend: plans are made
+// for devices, too, that this build does not have.
 #pragma once
 
 #include "tapehead/core/device.h"
@@ -11,22 +11,24 @@ namespace tapehead {
 struct Tuning {
   /// Rows of a chunk from which on its products gain little.
   int64_t throughput_rows;
-  /// A product over what a gradient filter leaves of a row (SparseRows) takes as long as the dense one where it leaves one
-  /// class in so many.
+  /// A product over what a gradient filter leaves of a row (SparseRows) takes as long as the dense one where
+  /// it leaves one class in so many.
   int64_t classes_per_entry;
 };
 
 /// CPU, measured on two cores with AVX-512, in f32:
-///  - products of 256 rows ran at 0.96 and of 512 rows at 0.99 of OpenBLAS's best (768 features, 50257 classes);
-///  - sparse and dense products were even at one class in 11 (768 features, 50257 classes) and in 16 (256, 8192).
+///  - products of 256 rows ran at 0.96 and of 512 rows at 0.99 of OpenBLAS's best
+///    (768 features, 50257 classes);
+///  - sparse and dense products were even at one class in 11 (768 features, 50257 classes) and
+///    in 16 (256, 8192).
 /// Other dtypes are taken to be alike.
 ///
-/// CUDA, not measured, from an H100's data sheet: while a byte comes from memory, its products do some 125 multiply-adds in
-/// 16 bits and 10 in f32.
-///  - A chunk reads the weight twice, and reads and writes the weight gradient's sums in f32. That takes a quarter of its
-///    products' time with 2048 rows of 16 bits, a tenth with 512 of f32, and overlaps with it.
-///  - An entry reads a row of the weight and does little with it, from the second-level cache, twice as fast as memory.
-///    Meanwhile the dense product is through some 128 classes in 16 bits, 20 in f32.
+/// CUDA, not measured, from an H100's data sheet: while a byte comes from memory, its products do some 125
+/// multiply-adds in 16 bits and 10 in f32.
+///  - A chunk reads the weight twice, and reads and writes the weight gradient's sums in f32. That takes a
+///    quarter of its products' time with 2048 rows of 16 bits, a tenth with 512 of f32, and overlaps with it.
+///  - An entry reads a row of the weight and does little with it, from the second-level cache, twice as fast
+///    as memory. Meanwhile the dense product is through some 128 classes in 16 bits, 20 in f32.
 /// f64 is for checks: as on the CPU.
 constexpr Tuning tuning(Device device, DType dtype) {
   if (device.kind == Device::cuda && is_half(dtype))

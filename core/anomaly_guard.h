@@ -5,8 +5,8 @@
 
 namespace tapehead {
 
-/// While it lives, the first operation on this thread whose forward or backward makes a NaN or an infinity throws a
-/// RuntimeError that names it and its inputs' shapes, or the input whose gradient it is
+/// While it lives, the first operation on this thread whose forward or backward makes a NaN or an infinity
+/// throws a RuntimeError that names it and its inputs' shapes, or the input whose gradient it is
 /// (torch.autograd.set_detect_anomaly). Costs a read of every number that is made.
 class AnomalyGuard final : public TapeObserver {
  public:

@@ -5,7 +5,8 @@
 
 namespace tapehead {
 
-/// Keeps what each addition rounds away, and adds it at the end (Neumaier, 1974). An infinity or a NaN stays what it is.
+/// Keeps what each addition rounds away, and adds it at the end (Neumaier, 1974). An infinity or a
+/// NaN stays what it is.
 class CompensatedSum {
  public:
   constexpr void add(double x) {

@@ -56,15 +56,16 @@ class DeviceRuntime {
   virtual void copy_from_host(void* to, const void* from, int64_t bytes) = 0;
   /// Synchronises first.
   virtual void copy_to_host(void* to, const void* from, int64_t bytes) = 0;
-  /// Waits until all that was asked of the device is done. Throws what went wrong in it and could not be told earlier.
+  /// Waits until all that was asked of the device is done. Throws what went wrong in it and could
+  /// not be told earlier.
   virtual void synchronize() = 0;
 
   /// y[...] = value, converted to y's dtype. Any strides.
   virtual void fill(Tensor& y, double value) = 0;
   /// y[...] = x[...], converted to y's dtype; x broadcasts to y's shape. Any strides.
   virtual void copy(const Tensor& x, Tensor& y) = 0;
-  /// y += scale · x, summed over the dimensions along which y broadcasts to x's shape. Any strides, floating dtypes;
-  /// sums run in f32 or wider and are rounded once, to y's dtype.
+  /// y += scale · x, summed over the dimensions along which y broadcasts to x's shape. Any strides, floating
+  /// dtypes; sums run in f32 or wider and are rounded once, to y's dtype.
   virtual void accumulate(const Tensor& x, double scale, Tensor& y) = 0;
   /// Whether every element is finite. Any strides; integers always are.
   virtual bool all_finite(const Tensor& x) = 0;

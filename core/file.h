@@ -18,17 +18,17 @@ std::string read_file(const std::string& path);
 /// reason, and then nothing has changed.
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
-/// Gives the file `existing` a second name, `path`, replacing what was there: a hard link, or a copy where the file system
-/// has none. Crashes and errors are as for write_file_atomically.
+/// Gives the file `existing` a second name, `path`, replacing what was there: a hard link, or a copy where
+/// the file system has none. Crashes and errors are as for write_file_atomically.
 void link_atomically(const std::string& existing, const std::string& path);
 
-/// Removes what the functions of this header left unfinished in a folder, because their process was killed. To be called only
-/// while no other process writes there.
+/// Removes what the functions of this header left unfinished in a folder, because their process was killed.
+/// To be called only while no other process writes there.
 void remove_unfinished_files(const std::string& folder);
 
-/// write_file_atomically for bytes that come in parts. They go to a temporary file beside `path`; commit() syncs it, gives
-/// it its name and syncs the folder. Destroyed before that, it removes the temporary file and leaves `path`
-/// as it was. Not thread-safe; two of them may write the same path, and the last commit stays.
+/// write_file_atomically for bytes that come in parts. They go to a temporary file beside `path`; commit()
+/// syncs it, gives it its name and syncs the folder. Destroyed before that, it removes the temporary file and
+/// leaves `path` as it was. Not thread-safe; two of them may write the same path, and the last commit stays.
 class AtomicFile {
  public:
   /// SystemError if the folder cannot be written.
@@ -40,7 +40,8 @@ class AtomicFile {
   /// Appends. SystemError if the bytes cannot be written; nothing can be committed then.
   void write(std::string_view bytes);
 
-  /// Replaces bytes that were written before, such as a header that counts what came after it. SystemError as above.
+  /// Replaces bytes that were written before, such as a header that counts what came after it.
+  /// SystemError as above.
   void overwrite(int64_t offset, std::string_view bytes);
 
   /// Makes the file visible under its name, to be called once. SystemError if the machine cannot promise it.
@@ -68,8 +69,8 @@ class MappedFile {
   /// The same for writing: a page that is written to becomes this process's copy; the file stays as it is.
   std::span<std::byte> private_bytes() { return bytes_; }
 
-  /// Gives the memory of the bytes before `end` back, but for the last mebibyte: for a long file that is read from front
-  /// to back, once or again. They come in again when they are touched, as they are in the file.
+  /// Gives the memory of the bytes before `end` back, but for the last mebibyte: for a long file that is read
+  /// from front to back, once or again. They come in again when they are touched, as they are in the file.
   void release_before(int64_t end);
 
  private:

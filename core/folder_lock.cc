@@ -37,7 +37,8 @@ void FolderLock::refuse(const char* what) const {
   fail<SystemError>("cannot {} {}: {}", what, path_, std::strerror(reason));
 }
 
-// False where the file was removed by its last owner between opening and locking: the lock on it protects nothing.
+// False where the file was removed by its last owner between opening and locking: the lock
+// on it protects nothing.
 bool FolderLock::take(const std::function<void(const std::string& process)>& on_taken) {
   descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) refuse("open");

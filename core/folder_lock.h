@@ -6,11 +6,12 @@
 
 namespace tapehead {
 
-/// The right to write in a folder: flock on FOLDER/lock, which the system gives back however the process ends.
+/// The right to write in a folder: flock on FOLDER/lock, which the system gives back however
+/// the process ends.
 class FolderLock {
  public:
-  /// Makes the folder if it is not there. `on_taken` is told the number of the process that has the right, if there is one;
-  /// unless it throws, the right is waited for. Throws SystemError if the machine refuses.
+  /// Makes the folder if it is not there. `on_taken` is told the number of the process that has the right, if
+  /// there is one; unless it throws, the right is waited for. Throws SystemError if the machine refuses.
   FolderLock(const std::string& folder, const std::function<void(const std::string& process)>& on_taken);
   ~FolderLock() { release(); }
   FolderLock(const FolderLock&) = delete;

@@ -2,7 +2,8 @@
 //
 //   const OpTimer timer;
 //   backward(loss(model, batch));
-//   for (const OpTime& op : timer.times()) fmt::print("{} {} {}\n", op.name, op.forward_seconds, op.backward_seconds);
+//   for (const OpTime& op : timer.times()) fmt::print("{} {} {}\n", op.name, op.forward_seconds,
+//   op.backward_seconds);
 #pragma once
 
 #include <cstdint>
@@ -24,10 +25,10 @@ struct OpTime {
 };
 
 /// While it lives, splits this thread's wall time among operations:
-///  - forward: an operation is charged with all that passed since the event before it, the end of another operation.
-///    Views take no time and are no event: an operation may make them on its way;
-///  - backward: with its node's backward, the sums of its inputs' gradients, and what it frees. What its backward calls,
-///    operations and another backward() included, is part of it and not charged again;
+///  - forward: an operation is charged with all that passed since the event before it, the end of another
+///    operation. Views take no time and are no event: an operation may make them on its way;
+///  - backward: with its node's backward, the sums of its inputs' gradients, and what it frees. What its
+///    backward calls, operations and another backward() included, is part of it and not charged again;
 ///  - the sums into the leaves' gradients have the name "accumulate_gradient".
 /// What passes between the last operation and backward(), and after the last event, is nobody's.
 /// Of several on one thread the innermost one observes alone. Without one, an operation pays a branch.
@@ -47,8 +48,9 @@ class OpTimer {
   /// Whether this thread has a timer.
   static bool observing() { return current_ != nullptr; }
 
-  /// Charges `name` with what passed since the last event, as one forward call: for work that is no operation.
-  /// Does nothing on a thread without a timer. record() calls it for every operation that is no view.
+  /// Charges `name` with what passed since the last event, as one forward call: for work that is
+  /// no operation. Does nothing on a thread without a timer. record() calls it for every
+  /// operation that is no view.
   static void charge(const char* name) {
     if (current_) current_->end_forward(name);
   }

@@ -32,8 +32,8 @@ class SafetensorsFile {
   /// In the header's order.
   const std::vector<std::string>& names() const { return names_; }
   bool contains(const std::string& name) const { return tensors_.contains(name) || foreign_.contains(name); }
-  /// On the host, contiguous. All calls for one name share storage. Throws ValueError if there is none, TypeError for
-  /// a dtype other than F64, F32, F16, BF16, I64 and I32.
+  /// On the host, contiguous. All calls for one name share storage. Throws ValueError if there is none,
+  /// TypeError for a dtype other than F64, F32, F16, BF16, I64 and I32.
   Tensor tensor(const std::string& name) const;
   const SafetensorsMetadata& metadata() const { return metadata_; }
 

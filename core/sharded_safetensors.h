@@ -1,7 +1,7 @@
 // The tensors of one model, in one safetensors file or in several, as Hugging Face's folders have them:
 //
 //   model.safetensors                      all of them; or, where that is not there,
-//   model.safetensors.index.json           an object whose "weight_map" has for each tensor its file's name, and
+//   model.safetensors.index.json           an object whose "weight_map" has each tensor's file, and
 //   model-00001-of-00002.safetensors, ...  the shards that it names
 #pragma once
 
@@ -16,9 +16,9 @@ namespace tapehead {
 /// Thread-safe; tensors outlive it.
 class ShardedSafetensors {
  public:
-  /// Maps the files of a folder, as SafetensorsFile::open does, and throws what that throws. ValueError, too, if
-  /// there are none, if the index is damaged or names a file that is not beside it, and if index and shards disagree
-  /// about what is where; all that is wrong is named.
+  /// Maps the files of a folder, as SafetensorsFile::open does, and throws what that throws. ValueError, too,
+  /// if there are none, if the index is damaged or names a file that is not beside it, and if index and
+  /// shards disagree about what is where; all that is wrong is named.
   static ShardedSafetensors open(const std::string& folder);
   ShardedSafetensors(ShardedSafetensors&&) = default;
 

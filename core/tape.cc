@@ -59,8 +59,8 @@ Node::Node(const char* op, std::span<const Tensor> inputs, const Tensor& output,
   }
 }
 
-// A chain of owners (node, slot, node, ...) would be destroyed by recursion. Instead the outermost destructor on this
-// thread drains a list that the inner ones add to.
+// A chain of owners (node, slot, node, ...) would be destroyed by recursion. Instead the outermost destructor
+// on this thread drains a list that the inner ones add to.
 Node::~Node() {
   static thread_local std::vector<std::shared_ptr<GradientSlot>>* doomed = nullptr;
   if (doomed) {
@@ -151,7 +151,8 @@ void accumulate_gradient(const char* op, const GradientSlot& slot, Tensor incomi
   runtime.accumulate(incoming, 1, sum);
 }
 
-// All slots that `root` depends on, in the order in which backward visits them: newest producer first, then leaves.
+// All slots that `root` depends on, in the order in which backward visits them: newest
+// producer first, then leaves.
 static std::vector<std::shared_ptr<GradientSlot>> newest_first(const std::shared_ptr<GradientSlot>& root) {
   std::vector<std::shared_ptr<GradientSlot>> order = {root};
   std::unordered_set<const GradientSlot*> seen = {root.get()};

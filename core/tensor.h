@@ -122,8 +122,8 @@ class Tensor {
   /// device, RuntimeError unless this tensor requires a gradient.
   void set_grad(Tensor gradient);
   /// Calls `hook` with the whole gradient of this tensor whenever backward has summed it; a defined result
-  /// replaces it. A hook that holds this tensor keeps both alive for good. Throws RuntimeError unless this tensor
-  /// requires a gradient.
+  /// replaces it. A hook that holds this tensor keeps both alive for good. Throws RuntimeError unless this
+  /// tensor requires a gradient.
   void register_hook(std::function<Tensor(const Tensor& gradient)> hook);
 
   const std::shared_ptr<GradientSlot>& slot() const { return impl_->slot; }

@@ -1,13 +1,13 @@
-// Elementwise operations. Floating dtypes; the result has the dtype of the inputs, which must agree. All throw TypeError on
-// integers.
+// Elementwise operations. Floating dtypes; the result has the dtype of the inputs, which must agree. All
+// throw TypeError on integers.
 #pragma once
 
 #include "tapehead/core/view.h"
 
 namespace tapehead {
 
-/// a + b, a - b, a · b, a / b, with NumPy's broadcasting. Throw ValueError on shapes that do not broadcast and on
-/// different devices, TypeError on dtypes that differ.
+/// a + b, a - b, a · b, a / b, with NumPy's broadcasting. Throw ValueError on shapes that do not broadcast
+/// and on different devices, TypeError on dtypes that differ.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);

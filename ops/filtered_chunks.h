@@ -1,10 +1,11 @@
-// The sparse side of linear_cross_entropy's gradient filter: chunks whose filtered gradient has few entries, and the
-// products with those.
+// The sparse side of linear_cross_entropy's gradient filter: chunks whose filtered gradient has few entries,
+// and the products with those.
 //
-// Entries of several chunks are kept until their buffer is full, and go to the weight gradient together: class by class,
-// so that each of its rows is read and written once for all of them.
+// Entries of several chunks are kept until their buffer is full, and go to the weight gradient together:
+// class by class, so that each of its rows is read and written once for all of them.
 //
-// Shape letters: F features, C classes, B rows in one chunk, P rows whose entries are kept, S entries of a row at most.
+// Shape letters: F features, C classes, B rows in one chunk, P rows whose entries are kept, S
+// entries of a row at most.
 #pragma once
 
 #include "tapehead/backends/tuning.h"
@@ -12,11 +13,12 @@
 
 namespace tapehead {
 
-/// How many entries of a row are kept at most (S); 0: none, all products are dense. The most that a filter can leave, or
-/// where that is beyond what pays, C / tuning.classes_per_entry.
+/// How many entries of a row are kept at most (S); 0: none, all products are dense. The most that a filter
+/// can leave, or where that is beyond what pays, C / tuning.classes_per_entry.
 int64_t sparse_entries(const GradientFilter& filter, int64_t C, const Tuning& tuning);
 
-/// How many rows' entries are kept at once (P), of n: as many as in the memory of the most that pays of B rows.
+/// How many rows' entries are kept at once (P), of n: as many as in the memory of the most
+/// that pays of B rows.
 int64_t sparse_window(int64_t S, int64_t C, int64_t B, int64_t n, const Tuning& tuning);
 
 class FilteredChunks {
@@ -32,12 +34,13 @@ class FilteredChunks {
     double label_smoothing = 0, logit_scale = 1;
   };
 
-  /// Takes its buffers from `plan`; without them, it is never in use. With a weight that is not dense along F neither.
+  /// Takes its buffers from `plan`; without them, it is never in use. With a weight that is not
+  /// dense along F neither.
   FilteredChunks(const PassPlan& plan, Pass pass);
 
-  /// The row pass of rows [begin, end), whose input is x (b, F), if it leaves few enough entries: they are kept. False: it
-  /// has to be made again, densely. After that chunks are not tried any more, as one is like the others. `begun` says
-  /// whether the weight's sums hold anything yet.
+  /// The row pass of rows [begin, end), whose input is x (b, F), if it leaves few enough entries: they are
+  /// kept. False: it has to be made again, densely. After that chunks are not tried any more, as one is like
+  /// the others. `begun` says whether the weight's sums hold anything yet.
   bool row_pass(const CrossEntropyRows& rows, const Tensor& x, int64_t begin, int64_t end, bool& begun);
 
   /// The input gradient gx (b, F) of the chunk that was kept last.

@@ -52,8 +52,8 @@ Tensor narrowed_in_place(const Tensor& x, DType T) {
   return Tensor::over(x.storage(), {}, T).alias(x.shape(), {x.strides()[0] * ratio, 1}, x.offset() * ratio);
 }
 
-// One pass over all rows that count, B at a time, with buffers from `plan`. Tells of each row what `outputs` asks for,
-// and writes to `gradients` those of the rows' losses under `upstream`.
+// One pass over all rows that count, B at a time, with buffers from `plan`. Tells of each row what `outputs`
+// asks for, and writes to `gradients` those of the rows' losses under `upstream`.
 void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, const RowOutputs& outputs,
                 HeadGradients& gradients) {
   Backend& backend = tapehead::backend(head.weight);
@@ -213,7 +213,8 @@ Tensor chunked(const Tensor& input, const Tensor& weight, const Tensor& target, 
   }
   const Shape input_shape = input.shape();
 
-  // Each row's upstream gradient is needed before the products, or memory is dearer than time: backward makes the pass.
+  // Each row's upstream gradient is needed before the products, or memory is dearer than time:
+  // backward makes the pass.
   if (args.reduction == Reduction::none || head.options.recompute) {
     return record(kOp, loss, {input, weight, bias}, {input, weight, bias, target, args.class_weight},
                   [head, input_shape](const Upstream& up) {
@@ -223,7 +224,8 @@ Tensor chunked(const Tensor& input, const Tensor& weight, const Tensor& target, 
                     return hand_on(std::move(fresh), input_shape);
                   });
   }
-  // The gradients were computed while the logits existed, for an upstream gradient of 1. Backward scales them.
+  // The gradients were computed while the logits existed, for an upstream gradient of 1.
+  // Backward scales them.
   if (head.options.allow_retain_graph) {
     return record(kOp, loss, {input, weight, bias}, {}, [gradients, input_shape](const Upstream& up) {
       const auto copy = [](const Tensor& g) { return g.defined() ? g.clone() : Tensor(); };
@@ -248,7 +250,8 @@ Tensor reference(const Tensor& input, const Tensor& weight, const Tensor& target
   if (weight.dim() == 2) {
     return cross_entropy_along(kOp, input.dim() - 1, linear(input, weight, args.bias), target, args);
   }
-  // (C, d1, ..., dK, F): every position d has a head of its own, all are one product, and classes come second.
+  // (C, d1, ..., dK, F): every position d has a head of its own, all are one product, and
+  // classes come second.
   const int64_t F = weight.size(-1);
   std::vector<int64_t> sizes = weight.shape().without(-1).sizes();
   const Tensor flat_bias = args.bias.defined() ? reshape(args.bias, {args.bias.numel()}) : Tensor();

@@ -31,8 +31,8 @@ struct ChunkingMethod {
 /// Its text: "aspect_ratio:2", "budget:67108864".
 std::string name(const ChunkingMethod& method);
 
-/// "none", "stochastic", "stochastic:TAU" with TAU 2^-7 if left out, "threshold", "threshold:EPS" with EPS 2^-12 if left
-/// out; 0 < TAU, EPS < 1. Throws ValueError.
+/// "none", "stochastic", "stochastic:TAU" with TAU 2^-7 if left out, "threshold", "threshold:EPS" with EPS
+/// 2^-12 if left out; 0 < TAU, EPS < 1. Throws ValueError.
 GradientFilter parse_gradient_filter(std::string_view text);
 /// Its text: "stochastic:0.0078125".
 std::string name(const GradientFilter& filter);
@@ -65,8 +65,8 @@ class LinearCrossEntropyOptions {
   };
 
   LinearCrossEntropyOptions() : LinearCrossEntropyOptions(Fields()) {}
-  /// Throws ValueError that names the field and its value: an unknown method, policy or filter, a size or factor
-  /// below 1, an integer acc_dtype.
+  /// Throws ValueError that names the field and its value: an unknown method, policy or filter, a size or
+  /// factor below 1, an integer acc_dtype.
   LinearCrossEntropyOptions(Fields fields);  // NOLINT: LinearCrossEntropyOptions({.batch_chunk_size = 64})
 
   const Fields& fields() const { return fields_; }
@@ -78,9 +78,9 @@ class LinearCrossEntropyOptions {
   ///  3. Method "auto" is aspect_ratio, and under compact at most floor_pow2(N·C / (4·F)) rows (N / 2 for
   ///     probabilities). "auto_table" is aspect_ratio for f16 and bf16 on the CPU, else aspect_ratio:2.
   ///  4. aspect_ratio:n is min(next_pow2(ceil(N / ceil(C / F))) / n, N) rows, at least 1. throughput is
-  ///     the rows from which on products gain little (512 on the CPU: backends/tuning.h), at most N. budget:SIZE counts
-  ///     the whole transient memory, beyond inputs, results and gradients, as if some rows were ignored and every extra
-  ///     were used.
+  ///     the rows from which on products gain little (512 on the CPU: backends/tuning.h), at most N.
+  ///     budget:SIZE counts the whole transient memory, beyond inputs, results and gradients, as if some rows
+  ///     were ignored and every extra were used.
   ///  5. No method: the given size, at most N, or one chunk.
   ///  6. acc_dtype absent is f32 if the policy was "auto" and T is f16 or bf16, else T.
   /// Throws ValueError, naming both sizes, where a given size differs from that of a given method, or a size

@@ -102,8 +102,9 @@ void add_outputs(Builder& b, int64_t n, bool probabilities, bool stats) {
   b.add(stats && !probabilities, "row correct", DType::i64, {n}, Lifetime::pass);
 }
 
-// Whether the gradient's entries at the targets, each row's largest, go to the sums apart from the products: there they
-// would round what comes after them. Where sums are of 16 bits, each such addition would itself round.
+// Whether the gradient's entries at the targets, each row's largest, go to the sums apart from the
+// products: there they would round what comes after them. Where sums are of 16 bits, each such
+// addition would itself round.
 bool keeps_targets_apart(const ResolvedLinearCrossEntropyOptions& options, DType T, bool probabilities) {
   return !probabilities &&
          (!is_half(T) || (options.acc_dtype != T && options.acc_policy != AccPolicy::compact));

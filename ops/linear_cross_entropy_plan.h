@@ -84,8 +84,8 @@ LinearCrossEntropyProblem problem_of(const Tensor& input, const Tensor& weight, 
                                      const LinearCrossEntropyArgs& args, const RowLoss& rows);
 
 /// The plan for dense arguments of a two-dimensional weight. Of `args`, tensors are not read. Memory that
-/// libraries take for themselves (OpenBLAS's packing buffers), and sorting what a gradient filter leaves (some 20 bytes an
-/// entry), is not in it. Throws what resolve() does.
+/// libraries take for themselves (OpenBLAS's packing buffers), and sorting what a gradient filter leaves
+/// (some 20 bytes an entry), is not in it. Throws what resolve() does.
 LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropyProblem& problem,
                                                  const LinearCrossEntropyArgs& args);
 
@@ -93,8 +93,8 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropyProblem
 PathPlan plan_chunked(const LinearCrossEntropyProblem& problem, const CrossEntropyArgs& args,
                       const ResolvedLinearCrossEntropyOptions& options);
 
-/// What a pass of the chunked path allocates beyond arguments, results and gradients, N rows that count and others besides,
-/// with every extra that LinearCrossEntropyArgs has: the most that such a call can take.
+/// What a pass of the chunked path allocates beyond arguments, results and gradients, N rows that count and
+/// others besides, with every extra that LinearCrossEntropyArgs has: the most that such a call can take.
 int64_t transient_bytes(const ResolvedLinearCrossEntropyOptions& options, int64_t N, int64_t F, int64_t C,
                         DType T, Device device, bool probabilities);
 

@@ -1,5 +1,6 @@
-// The rows of a cross entropy: which of them count and how much, and how their losses become one number. The logits
-// come from elsewhere: from a tensor (ops/cross_entropy), or chunk by chunk (ops/linear_cross_entropy).
+// The rows of a cross entropy: which of them count and how much, and how their losses become one number. The
+// logits come from elsewhere: from a tensor (ops/cross_entropy), or chunk by chunk
+// (ops/linear_cross_entropy).
 #pragma once
 
 #include "tapehead/backends/backend.h"
@@ -17,13 +18,14 @@ struct RowInputs {
   Tensor row_scale;      ///< (n) f64: multiplies the row's loss
   Tensor z_row_scale;    ///< (n) f64: multiplies the row's z-loss; undefined without one
 
-  /// The power of two below the largest |row_scale|; 1 if they are all 0 or not finite. Gradients of f16 are written in
-  /// units of it, or 1 / N would push them below what f16 holds. Waits for the device.
+  /// The power of two below the largest |row_scale|; 1 if they are all 0 or not finite. Gradients of f16 are
+  /// written in units of it, or 1 / N would push them below what f16 holds. Waits for the device.
   double largest_unit() const;
 };
 
-/// Whether the host learns at no cost how many rows count, and passes end with the last of them. Elsewhere they end with
-/// CrossEntropyArgs::counted_rows or all N; rows of zeros stand in the place of those that do not count, with a scale of 0.
+/// Whether the host learns at no cost how many rows count, and passes end with the last of them. Elsewhere
+/// they end with CrossEntropyArgs::counted_rows or all N; rows of zeros stand in the place of those that do
+/// not count, with a scale of 0.
 inline bool counts_rows(Device device) { return device.kind == Device::cpu; }
 
 /// What the row pass can tell of each row, on the device; undefined ones are not asked for.
@@ -35,8 +37,8 @@ struct RowOutputs {
 /// Allocates them for n rows: the loss, and with `stats` what statistics need.
 RowOutputs row_outputs(int64_t n, bool probabilities, bool stats, Device device);
 
-/// Everything about a call that does not depend on the logits' values. N rows of C classes, of which n go through the
-/// passes. All of it stays on the device.
+/// Everything about a call that does not depend on the logits' values. N rows of C classes, of which n go
+/// through the passes. All of it stays on the device.
 class RowLoss {
  public:
   /// Checks `target` and `args` against (N, C); `dtype` is the logits'. The target has N elements for
@@ -59,8 +61,8 @@ class RowLoss {
   /// (n) i64: which of the N rows they are, -1 for none; undefined if they are all.
   const Tensor& ids() const { return ids_; }
 
-  /// Of a call with no rows: whether the result is NaN, as there is nothing to average, and not 0. (Where there are rows, but
-  /// none counts, their scales are NaN.)
+  /// Of a call with no rows: whether the result is NaN, as there is nothing to average, and not 0.
+  /// (Where there are rows, but none counts, their scales are NaN.)
   bool averages_nothing() const { return reduction_ == Reduction::mean && rows() == 0 && !zero_if_empty_; }
 
   /// Allocates and fills what the pass reads; `upstream` is the gradient of the result, a scalar or for none
@@ -75,7 +77,8 @@ class RowLoss {
   /// count.
   Tensor reduce(const Tensor& row_losses, DType dtype) const;
 
-  /// Statistics from what the row pass told of each row; `shape` is that of an index target. Waits for the device.
+  /// Statistics from what the row pass told of each row; `shape` is that of an index target.
+  /// Waits for the device.
   CrossEntropyStats statistics(const RowOutputs& outputs, const Shape& shape, DType dtype) const;
 
  private:

@@ -4,9 +4,10 @@
 // block of keys brings a larger score, what was summed is scaled down (the online softmax). Backward computes
 // each block's scores again, in the same arithmetic, and P = exp(scores - lse) from them.
 //
-// Scores are computed as (keys, queries) in forward, which makes the softmax run along vectors, and as (queries, keys)
-// in backward. Above the diagonal a causal product never reads: a NaN there does not reach earlier positions.
-// Keys before first_seen get the probability 0, and a block of keys that lies before all of them is skipped.
+// Scores are computed as (keys, queries) in forward, which makes the softmax run along vectors, and as
+// (queries, keys) in backward. Above the diagonal a causal product never reads: a NaN there does not reach
+// earlier positions. Keys before first_seen get the probability 0, and a block of keys that lies before
+// all of them is skipped.
 #include <cmath>
 #include <limits>
 
@@ -58,8 +59,8 @@ static void store(const W* from, int64_t t, int64_t n, int64_t width, const Head
   }
 }
 
-// Where a call's queries and keys stand, and how they are cut into blocks: queries from 0 on, keys so that each block of
-// queries has its own positions in one block of keys.
+// Where a call's queries and keys stand, and how they are cut into blocks: queries from 0 on, keys so that
+// each block of queries has its own positions in one block of keys.
 struct Positions {
   explicit Positions(const Attention& args)
       : queries(args.q.size(2)),
@@ -85,8 +86,8 @@ struct Positions {
   int64_t first_query(int64_t s) const { return causal ? std::max<int64_t>(s - past, 0) : 0; }
   bool diagonal(int64_t t, int64_t s) const { return causal && s == past + t; }
 
-  // How many keys of the block at s each query of the block at t does not see for its first_seen, in `scratch`; null
-  // where all see all.
+  // How many keys of the block at s each query of the block at t does not see for its first_seen, in
+  // `scratch`; null where all see all.
   template <class W>
   const W* unseen(int64_t sequence, int64_t t, int64_t s, W* scratch) const {
     if (!first) return nullptr;

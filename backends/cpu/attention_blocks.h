@@ -35,18 +35,19 @@ template <class W>
 struct BlockKernels {
   void (*multiply)(const BlockProduct<W>&);
 
-  /// One block of keys enters the softmax: scores (keys, kBlock), of which the first `queries` columns count, are scaled
-  /// and become exponentials relative to `largest`, which is updated like `total`; `correction` is the factor that
-  /// earlier sums need. On the diagonal query t sees keys <= t. Query t does not see the first unseen[t] keys; null: it
-  /// sees them.
+  /// One block of keys enters the softmax: scores (keys, kBlock), of which the first `queries` columns count,
+  /// are scaled and become exponentials relative to `largest`, which is updated like `total`; `correction` is
+  /// the factor that earlier sums need. On the diagonal query t sees keys <= t. Query t does not see the
+  /// first unseen[t] keys; null: it sees them.
   void (*softmax_block)(int64_t queries, int64_t keys, W scale, bool diagonal, const W* unseen, W* scores,
                         W* largest, W* total, W* correction);
 
   /// Row t of x (rows, width) *= factors[t].
   void (*scale_rows)(int64_t rows, int64_t width, const W* factors, W* x);
 
-  /// scores (queries, kBlock keys) become p = exp(scale · scores - lse), and gp, its gradient, becomes that of the unscaled
-  /// scores: scale · p · (gp - delta), where delta = Σ_s p · gp = Σ_d y · gy. Both are 0 for unseen keys.
+  /// scores (queries, kBlock keys) become p = exp(scale · scores - lse), and gp, its gradient, becomes
+  /// that of the unscaled scores: scale · p · (gp - delta), where delta = Σ_s p · gp = Σ_d y · gy. Both
+  /// are 0 for unseen keys.
   void (*softmax_gradient_block)(int64_t queries, W scale, const W* unseen, const W* lse, const W* delta,
                                  W* scores, W* gp);
 

@@ -1,5 +1,5 @@
-// The gradient filter of cross entropy's row pass, inside HWY_NAMESPACE (simd.h shows how): which of a row's probabilities
-// are left, and where they go. The rules stand in backends/gradient_filter.h.
+// The gradient filter of cross entropy's row pass, inside HWY_NAMESPACE (simd.h shows how): which of a row's
+// probabilities are left, and where they go. The rules stand in backends/gradient_filter.h.
 
 #if defined(TAPEHEAD_GRADIENT_FILTER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TAPEHEAD_GRADIENT_FILTER_INL_H_
@@ -22,8 +22,8 @@ namespace tapehead::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Elements of a row that are worked on at once: whole vectors on every target, and few enough that all buffers of a block
-// fit the cache.
+// Elements of a row that are worked on at once: whole vectors on every target, and few enough that all
+// buffers of a block fit the cache.
 constexpr int64_t kRowBlock = 512;
 
 // Where the entries go that are left of a row.
@@ -52,8 +52,8 @@ struct RowFilter {
 
   explicit operator bool() const { return kind != GradientFilter::none; }
 
-  // Calls keep(i, e) for what is left of classes [begin, begin + padded), whose e are values(i), a vector from i on; most
-  // vectors have nothing. Returns the sum of what was below the level. A NaN is kept.
+  // Calls keep(i, e) for what is left of classes [begin, begin + padded), whose e are values(i), a vector
+  // from i on; most vectors have nothing. Returns the sum of what was below the level. A NaN is kept.
   template <class Values, class Keep>
   HWY_INLINE double choose(int64_t begin, int64_t padded, Values&& values, Keep&& keep) const {
     const hn::ScalableTag<W> d;

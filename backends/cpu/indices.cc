@@ -19,7 +19,8 @@ Tensor CpuBackend::checked_indices(const Tensor& ids, const IndexRange& range, I
   return ids;
 }
 
-// Writes index, and 0 to weight where the target is ignored. Calls count(row, weight of its class) for each row that counts.
+// Writes index, and 0 to weight where the target is ignored. Calls count(row, weight of its class) for
+// each row that counts.
 template <class Count>
 static void read_targets(const CrossEntropyTargets& targets, const IndexFault& fault, double* weight,
                          Count count) {

@@ -36,13 +36,13 @@ struct AxisSplit {
 
 }  // namespace
 
-// Takes what was folded behind outputs that stand `step` apart in y, from the element `at` on. Not a template argument of
-// `reduce`, which would be compiled again for every dtype of y.
+// Takes what was folded behind outputs that stand `step` apart in y, from the element `at` on. Not a template
+// argument of `reduce`, which would be compiled again for every dtype of y.
 template <class A>
 using Finish = std::function<void(int64_t at, int64_t step, std::span<const A> folded)>;
 
-// For every element of y, calls finish, where fold(accumulator, x value) took in every element of x behind it and
-// merge(accumulator, accumulator) joined parts; each starts as `initial`.
+// For every element of y, calls finish, where fold(accumulator, x value) took in every element of x behind it
+// and merge(accumulator, accumulator) joined parts; each starts as `initial`.
 template <class T, class A, class Fold, class Merge>
 static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge merge,
                    const Finish<A>& finish) {

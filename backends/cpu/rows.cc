@@ -137,8 +137,8 @@ void NormRows(bool centered, const Tensor& x, const Tensor& weight, const Tensor
   });
 }
 
-// With x̂ = (x - mean) · rstd and g = gy · weight: gx = rstd · (g - mean(g) - x̂ · mean(g · x̂)). Of RMS norm, whose `mean`
-// is undefined, neither mean is subtracted.
+// With x̂ = (x - mean) · rstd and g = gy · weight: gx = rstd · (g - mean(g) - x̂ · mean(g · x̂)). Of RMS
+// norm, whose `mean` is undefined, neither mean is subtracted.
 template <class T>
 void NormInputGradient(const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
                        const Tensor& gy, Tensor& gx) {
@@ -267,7 +267,8 @@ HWY_EXPORT(SoftmaxBackward);
 HWY_EXPORT(Norm);
 HWY_EXPORT(NormBackward);
 
-// Calls run(in, out): of 16-bit tensors with f32 copies of `in`, and with f32 tensors whose results are then rounded into `out`.
+// Calls run(in, out): of 16-bit tensors with f32 copies of `in`, and with f32 tensors whose results are
+// then rounded into `out`.
 template <size_t I, size_t O, class Run>
 static void run_wide(std::array<Tensor, I> in, const std::array<Tensor*, O>& out, Run&& run) {
   const bool half = is_half(in[0].dtype());

@@ -308,7 +308,8 @@ struct LogFormat<double> {
                                        2. / 13, 2. / 15, 2. / 17, 2. / 19, 2. / 21};
 };
 
-/// ln v, within 2 ulp: v = m · 2^k with m in [sqrt ½, sqrt 2), and ln m = 2 · atanh(s) with s = (m - 1) / (m + 1).
+/// ln v, within 2 ulp: v = m · 2^k with m in [sqrt ½, sqrt 2), and ln m = 2 · atanh(s) with
+/// s = (m - 1) / (m + 1).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Log(D d, V v) {
   using T = hn::TFromD<D>;

@@ -19,8 +19,8 @@ namespace tapehead::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The words of `blocks` blocks of stream `seed`, block `first` first, four each. `out` is aligned and has room up to a
-/// multiple of 32 words.
+/// The words of `blocks` blocks of stream `seed`, block `first` first, four each. `out` is aligned and has
+/// room up to a multiple of 32 words.
 HWY_INLINE void RandomWords(uint64_t seed, uint64_t first, int64_t blocks, uint32_t* HWY_RESTRICT out) {
 #if HWY_TARGET == HWY_SCALAR
   for (int64_t block = 0; block < blocks; ++block) {

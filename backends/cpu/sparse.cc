@@ -1,7 +1,7 @@
 // Products with a sparse matrix, and with its transpose: sums of scaled rows.
 //
-// Both directions come down to one loop: a row of sums that stays in the first-level cache, to which rows from
-// everywhere in memory are added, four at once, while the next four are on their way.
+// Both directions come down to one loop: a row of sums that stays in the first-level cache, to which rows
+// from everywhere in memory are added, four at once, while the next four are on their way.
 #include <algorithm>
 #include <vector>
 
@@ -140,8 +140,8 @@ void SparseMatmul(const SparseRows& s, const Tensor& table, Tensor& y) {
   });
 }
 
-// The same matrix by columns: those of column v are entries [first[v], first[v + 1]), rows ascending. Its memory is not
-// counted, as a library's is not: 8 or 16 bytes an entry and 8 a column.
+// The same matrix by columns: those of column v are entries [first[v], first[v + 1]), rows ascending. Its
+// memory is not counted, as a library's is not: 8 or 16 bytes an entry and 8 a column.
 template <class W>
 struct Columns {
   struct Entry {

@@ -48,8 +48,8 @@ void CpuBackend::scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table)
 
 void CpuBackend::scatter_add_rows(const Tensor& x, const Tensor& ids, const Tensor& scale, Tensor& table) {
   if (x.numel() == 0) return;
-  // Rows that meet are added in the order of r and rounded once. Threads share the features, not the rows: frequent ids
-  // burden all alike.
+  // Rows that meet are added in the order of r and rounded once. Threads share the features, not the rows:
+  // frequent ids burden all alike.
   constexpr int64_t kFeatures = 16;  // a cache line of f32
   const int64_t rows = x.size(0), features = x.size(1), blocks = (features + kFeatures - 1) / kFeatures;
   const std::vector<int64_t> id = ids.to(DType::i64).to_vector<int64_t>();

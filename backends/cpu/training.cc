@@ -150,9 +150,9 @@ static std::vector<T*> pointers(std::span<Tensor> tensors) {
   return result;
 }
 
-// Calls update(n, p, g, first, second) in parallel for runs of elements that cover all parameters; `first` and `second` are
-// what the optimiser keeps of each, null for an empty list. With master weights the update is made on them, and each
-// parameter written anew from its own while that is in the cache.
+// Calls update(n, p, g, first, second) in parallel for runs of elements that cover all parameters; `first`
+// and `second` are what the optimiser keeps of each, null for an empty list. With master weights the update
+// is made on them, and each parameter written anew from its own while that is in the cache.
 template <class T, class F>
 static void sweep(std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> first,
                   std::span<Tensor> second, std::span<Tensor> master, F&& update) {

@@ -1,4 +1,5 @@
-// The optimisers' steps and the norm of gradients. A whole training run against PyTorch is tests/models' task.
+// The optimisers' steps and the norm of gradients. A whole training run against PyTorch is
+// tests/models' task.
 #include <gtest/gtest.h>
 #include <omp.h>
 

@@ -113,7 +113,8 @@ std::vector<std::string> names_of_wrong(const std::vector<Difference>& differenc
   return names;
 }
 
-// The second of three squares is wrong by 1 in its result and by 3 in its gradient; what depends on it is not blamed.
+// The second of three squares is wrong by 1 in its result and by 3 in its gradient; what
+// depends on it is not blamed.
 TEST(CompareRuns, NamesTheOperationThatIsWrongAndNoneThatFollows) {
   const auto run = [](double in_result, double in_gradient) {
     Tensor x = leaf({1, 2});

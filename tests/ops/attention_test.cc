@@ -123,7 +123,8 @@ Tensor random_documents(int64_t B, int64_t T, int64_t S, Generator& random) {
   return Tensor::from<int64_t>({B, T}, first);
 }
 
-// Every way that the blocks of queries and of keys can be cut, with heads in groups and documents, or neither.
+// Every way that the blocks of queries and of keys can be cut, with heads in groups and
+// documents, or neither.
 TEST(Attention, GroupsPastAndDocumentsEqualTheDefinitionAcrossBlocks) {
   for_each_instruction_set([] {
     Generator random{.seed = 6};
@@ -175,8 +176,8 @@ TEST(Attention, GradientsOfGroupsPastAndDocumentsEqualDifferences) {
       {leaf({1, 2, 0, 2}, 1), leaf({1, 1, 3, 2}, 2), leaf({1, 1, 3, 2}, 3)});
 }
 
-// A query whose first_seen is its own position sees its own value alone, also where earlier keys hold NaN; and the keys
-// and values of a document get nothing from the next.
+// A query whose first_seen is its own position sees its own value alone, also where earlier keys hold NaN;
+// and the keys and values of a document get nothing from the next.
 TEST(Attention, ADocumentOfOnePosition) {
   constexpr int64_t kPositions = 150, kOwn = 100;
   std::vector<int64_t> begin(kPositions, 0);

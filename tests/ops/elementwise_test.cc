@@ -39,7 +39,8 @@ long double gate(long double x) {
   return 2 * std::sqrt(2 / std::numbers::pi_v<long double>) * (x + 0.044715L * x * x * x);
 }
 
-// A row here is all that a new function of one element needs to be tested: values, gradient, layouts, dtypes, NaN.
+// A row here is all that a new function of one element needs to be tested: values, gradient,
+// layouts, dtypes, NaN.
 const UnaryOp kUnary[] = {
     {"neg", neg, [](long double x) { return -x; }},
     {"exp", exp, [](long double x) { return std::exp(x); }},

@@ -1,5 +1,5 @@
-// The gradient filter: which probabilities it keeps, that it is without bias, and that sparse products, chunks, threads
-// and the op's other arguments change nothing about that.
+// The gradient filter: which probabilities it keeps, that it is without bias, and that sparse products,
+// chunks, threads and the op's other arguments change nothing about that.
 #include <omp.h>
 
 #include <cmath>

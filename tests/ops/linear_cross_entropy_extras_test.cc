@@ -1,5 +1,6 @@
-// What goes past PyTorch: softcap, scale, z-loss, token weights, normalizer, loss_dtype, recompute, statistics; and
-// 16-bit inputs under every policy. The oracle is the same loss composed from elementary ops, in f64.
+// What goes past PyTorch: softcap, scale, z-loss, token weights, normalizer, loss_dtype, recompute,
+// statistics; and 16-bit inputs under every policy. The oracle is the same loss composed from
+// elementary ops, in f64.
 #include <cmath>
 
 #include "tapehead/core/gradcheck.h"
@@ -338,7 +339,8 @@ TEST(LinearCrossEntropyExtras, MeanInF16KeepsGradientsSmallerThanItsNormalNumber
   }
 }
 
-// A row's largest gradient is its target's. In one sum with the others, it makes each later term round at its size.
+// A row's largest gradient is its target's. In one sum with the others, it makes each later
+// term round at its size.
 TEST(LinearCrossEntropyExtras, GradientsOfTheTargetsDoNotCoarsenTheOthers) {
   Problem p(100, 64, 1000, 1, DType::f32, 0.5);
   Problem exact = p;

@@ -102,7 +102,8 @@ void add(std::vector<double>& sum, const std::vector<double>& more) {
   for (size_t i = 0; i < more.size(); ++i) sum[i] += more[i];
 }
 
-// The result of more rows: their losses and shared gradients add up, their input gradients follow one another.
+// The result of more rows: their losses and shared gradients add up, their input gradients
+// follow one another.
 void append(const Result& more, Result& all) {
   add(all.loss, more.loss);
   add(all.weight, more.weight);
