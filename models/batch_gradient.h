@@ -31,8 +31,8 @@ struct BatchGradient {
 };
 
 /// Adds the gradient of the batch's mean loss per target to those of the model's parameters. Every micro-batch divides by
-/// the tokens of the whole batch, so that their gradients add up to the batch's own. Whatever is thrown, gradients of earlier
-/// micro-batches stay.
+/// the tokens of the whole batch, so that their gradients add up to the batch's own. Throws what LanguageModel::loss does,
+/// and OutOfMemoryError; gradients of earlier micro-batches stay then.
 BatchGradient add_batch_gradient(const LanguageModel& model, const Batch& batch, const TrainConfig& config,
                                  StepNumbers& numbers);
 

@@ -22,14 +22,14 @@ struct MemoryPlan {
 };
 
 /// Bytes of the parameters of a model that does not stand yet: counted on models of one and two of its blocks, since every size is
-/// linear in layers, vocabulary and positions.
+/// linear in layers, vocabulary and positions. Throws what ModelConfig::validate does.
 int64_t parameter_bytes(const ModelConfig& model, DType dtype);
 
 /// Plans for one model with micro-batches of any size. What a row of activations takes is counted on two short rows of
 /// tokens that go through the model, so it is true of every architecture; that takes a small part of a step.
 class MemoryPlanner {
  public:
-  /// `model`: with the parameters frozen that will be.
+  /// `model`: with the parameters frozen that will be. Throws what a step of it does: OutOfMemoryError, for one.
   MemoryPlanner(const LanguageModel& model, const TrainConfig& config);
 
   /// With `micro_batch` contexts at once.

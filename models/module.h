@@ -1,4 +1,5 @@
-// Layers: named parameters, and what is computed from them. Plain structs, whose copies share parameters.
+// Layers: named parameters, and what is computed from them. Plain structs, whose copies share parameters. Errors
+// are those of the operations that they are made of.
 #pragma once
 
 #include <string>
