@@ -23,10 +23,6 @@ static std::string read_process(int descriptor) {
 FolderLock::FolderLock(const std::string& folder,
                        const std::function<void(const std::string& process)>& on_taken)
     : folder_(folder), path_(folder + "/lock") {
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  check<SystemError>(!error && std::filesystem::is_directory(folder_), "cannot make the folder {}: {}",
-                     folder_, error ? error.message() : "a file is in its place");
   while (!take(on_taken)) {
   }
 }
@@ -37,10 +33,15 @@ void FolderLock::refuse(const char* what) const {
   fail<SystemError>("cannot {} {}: {}", what, path_, std::strerror(reason));
 }
 
-// False where the file was removed by its last owner between opening and locking: the lock
-// on it protects nothing.
+// False where its last owner removed the folder before the file was opened, or the file
+// before it was locked: the lock on that protects nothing.
 bool FolderLock::take(const std::function<void(const std::string& process)>& on_taken) {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  check<SystemError>(!error && std::filesystem::is_directory(folder_), "cannot make the folder {}: {}",
+                     folder_, error ? error.message() : "a file is in its place");
   descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0 && errno == ENOENT) return false;
   if (descriptor_ < 0) refuse("open");
   if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) refuse("lock");

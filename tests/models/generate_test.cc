@@ -12,6 +12,7 @@
 #include "tapehead/core/memory.h"
 #include "tapehead/core/view.h"
 #include "tapehead/models/gpt.h"
+#include "tapehead/models/key_value_cache.h"
 #include "tapehead/ops/random.h"
 
 namespace tapehead {
@@ -160,6 +161,30 @@ TEST(Generate, GivesTheSameTokensWithAndWithoutACache) {
       EXPECT_GT(cached[0].size() + cached[1].size(), 20u);
     }
   }
+}
+
+TEST(Generate, ACacheThatGrowsByOneCopiesSeldomAndKeepsWhatItHeld) {
+  const auto model = make_model({.architecture = "llama",
+                                 .vocab_size = 40,
+                                 .n_layer = 1,
+                                 .n_head = 2,
+                                 .n_embd = 16,
+                                 .n_positions = 100});
+  const NoGradGuard no_grad;
+  KeyValueCache cache(*model);
+  int64_t grown = 0;
+  for (int64_t t = 0; t < 100; ++t) {
+    const int64_t before = cache.reserved();
+    const Tensor k = Tensor::full({1, 2, 1, 8}, static_cast<double>(t)), v = Tensor::full({1, 2, 1, 8}, -1.0);
+    const Tensor keys = cache.append(0, k, v).first;
+    cache.advance(1);
+    grown += cache.reserved() > before;
+    const auto numbers = keys.to_vector<float>();
+    ASSERT_EQ(std::ssize(numbers), 2 * (t + 1) * 8);
+    for (int64_t i = 0; i <= t; ++i)
+      EXPECT_EQ(numbers[static_cast<size_t>(i * 8)], static_cast<float>(i)) << t;
+  }
+  EXPECT_EQ(grown, 8);  // 1, 2, 4, ... 64, and all 100
 }
 
 TEST(Generate, AShortTextFromALongContextHoldsLittleMemory) {

@@ -9,6 +9,7 @@
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
+#include "tapehead/models/added_tokens.h"
 #include "tapehead/models/tokenizer.h"
 
 namespace tapehead {
@@ -106,6 +107,11 @@ TEST_F(TokenizerFiles, TheHashIsThatOfAllThatMattersAndStaysThroughFiles) {
   };
   EXPECT_NE(changed("\"special\":true", "\"special\":false"), trained.hash());
   EXPECT_EQ(changed("\"special\":false", "\"special\":true"), trained.hash());
+  // The same tokens, merged in another order.
+  auto json = nlohmann::json::parse(read_file(folder_ + "/again/tokenizer.json"));
+  std::swap(json["model"]["merges"][0], json["model"]["merges"][1]);
+  write_file_atomically(folder_ + "/again/tokenizer.json", json.dump());
+  EXPECT_NE(Tokenizer::load(folder_ + "/again").hash(), trained.hash());
 }
 
 TEST_F(TokenizerFiles, OpenAisNamesAreAccepted) {
@@ -257,6 +263,15 @@ TEST_F(TokenizerJson, OfAddedTokensThatBeginAlikeTheLongestIsFound) {
   const Tokenizer tokenizer = Tokenizer::load(folder_);
   EXPECT_THAT(tokenizer.encode("<tool_call><tool<tool_call>"), ElementsAre(longer, shorter, longer));
   EXPECT_EQ(tokenizer.encode("<tool_call").front(), shorter);
+}
+
+// What stands before a text in the alphabet may be longer than its prefix in two ways.
+TEST(AddedTokenFinderTest, FindsAPrefixOfAPrefix) {
+  const AddedTokenFinder finder({{1, "<a", true}, {2, "<ab", true}, {3, "<abc", true}});
+  EXPECT_EQ(finder.find("x<ac").value().id, 1);
+  EXPECT_EQ(finder.find("x<abd").value().id, 2);
+  EXPECT_EQ(finder.find("x<abcd").value().id, 3);
+  EXPECT_FALSE(finder.find("x<b<"));
 }
 
 TEST_F(TokenizerJson, TheEndOfTextIsWhatTheConfigurationSays) {
