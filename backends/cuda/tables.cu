@@ -65,49 +65,70 @@ void CudaBackend::scatter_rows(const Tensor& x, const Tensor& ids, Tensor& table
   });
 }
 
-// ---- Rows added. Those with the same id are a list, in the order of their positions: one block adds each list.
+// ---- Rows added. They are sorted by their id, and those of one id by their position: one block adds what
+// belongs to an id.
 
-constexpr int64_t kNone = -1;
+namespace {
 
-// next[r] = the next position with r's id, or kNone; is_first[r]: whether none before has it. A block for each r looks
-// through the others until it finds one: R² reads at most, of R ids that stay in the cache, and no sorting.
+struct Entry {
+  int64_t id, row;
+
+  __device__ bool operator<(const Entry& other) const {
+    return id != other.id ? id < other.id : row < other.row;
+  }
+};
+
+}  // namespace
+
+// Sorts runs of blockDim.x entries: each comes behind as many as are smaller.
 template <class I>
-static __global__ void link_ids_kernel(const I* ids, int64_t rows, int64_t* next, int32_t* is_first) {
-  __shared__ unsigned long long nearest;
-  const auto search = [&](int64_t r, int64_t begin,
-                          int64_t end) {  // the first position in [begin, end) with r's id
-    if (threadIdx.x == 0) nearest = ~0ull;
+static __global__ void sort_runs_kernel(const I* ids, int64_t rows, Entry* sorted) {
+  Entry* run = dynamic_shared<Entry>();
+  const int64_t runs = (rows + blockDim.x - 1) / blockDim.x;
+  for_each_row(runs, [&](int64_t index) {
+    const int64_t begin = index * blockDim.x, row = begin + threadIdx.x;
+    const auto size = static_cast<int>(min(rows - begin, static_cast<int64_t>(blockDim.x)));
+    if (row < rows) run[threadIdx.x] = {static_cast<int64_t>(ids[row]), row};
     __syncthreads();
-    for (int64_t at = begin; at < end; at += blockDim.x) {
-      const int64_t other = at + threadIdx.x;
-      if (other < end && ids[other] == ids[r]) atomicMin(&nearest, static_cast<unsigned long long>(other));
-      __syncthreads();
-      const bool found = nearest != ~0ull;
-      __syncthreads();
-      if (found) break;
+    if (row < rows) {
+      int smaller = 0;
+      for (int i = 0; i < size; ++i) smaller += run[i] < run[threadIdx.x];
+      sorted[begin + smaller] = run[threadIdx.x];
     }
-    const unsigned long long result = nearest;
     __syncthreads();
-    return result == ~0ull ? kNone : static_cast<int64_t>(result);
-  };
-  for_each_row(rows, [&](int64_t r) {
-    const int64_t after = search(r, r + 1, rows), before = search(r, 0, r);
-    if (threadIdx.x == 0) {
-      next[r] = after;
-      is_first[r] = before == kNone;
-    }
   });
 }
 
-template <class X, class T, class I>
-static __global__ void add_lists_kernel(const X* x, const I* ids, const double* scale, const int64_t* next,
-                                        const int32_t* is_first, int64_t rows, int64_t features, T* table) {
+// Merges each pair of runs of `length` entries: each comes behind those before it in its run, and those of
+// the other run that are smaller.
+static __global__ void merge_runs_kernel(const Entry* from, int64_t rows, int64_t length, Entry* to) {
+  for_each_index(rows, [&](int64_t i) {
+    const Entry entry = from[i];
+    const int64_t run = i / length, other = min((run ^ 1) * length, rows), end = min(other + length, rows);
+    int64_t low = other, high = end;  // the other's first entry that is not smaller is in [low, high]
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (from[middle] < entry) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    to[run / 2 * 2 * length + (i - run * length) + (low - other)] = entry;
+  });
+}
+
+template <class X, class T>
+static __global__ void add_rows_kernel(const X* x, const Entry* sorted, const double* scale, int64_t rows,
+                                       int64_t features, T* table) {
   for_each_row(rows, [&](int64_t first) {
-    if (!is_first[first]) return;
-    T* to = table + ids[first] * features;
+    const int64_t id = sorted[first].id;
+    if (first > 0 && sorted[first - 1].id == id) return;
+    T* to = table + id * features;
     for (int64_t f = threadIdx.x; f < features; f += blockDim.x) {
       double sum = static_cast<double>(widen(to[f]));
-      for (int64_t r = first; r != kNone; r = next[r]) {
+      for (int64_t i = first; i < rows && sorted[i].id == id; ++i) {
+        const int64_t r = sorted[i].row;
         const double by = scale ? scale[r] : 1;
         sum = __dadd_rn(sum, __dmul_rn(by, static_cast<double>(widen(x[r * features + f]))));
       }
@@ -118,20 +139,26 @@ static __global__ void add_lists_kernel(const X* x, const I* ids, const double* 
 
 void CudaBackend::scatter_add_rows(const Tensor& x, const Tensor& ids, const Tensor& scale, Tensor& table) {
   if (x.numel() == 0) return;
-  const int64_t rows = x.size(0), features = x.size(1);
-  const Scratch next(*this, rows * static_cast<int64_t>(sizeof(int64_t))),
-      is_first(*this, rows * static_cast<int64_t>(sizeof(int32_t)));
-  const double* factor = scale.defined() ? scale.data<double>() : nullptr;
+  const int64_t rows = x.size(0), run = std::min<int64_t>((rows + kWarp - 1) / kWarp * kWarp, 256),
+                features = x.size(1), bytes = rows * static_cast<int64_t>(sizeof(Entry));
+  const Scratch first(*this, bytes), second(*this, rows > run ? bytes : 0);
+  Entry *sorted = first.as<Entry>(), *other = second.as<Entry>();
   visit_index(ids.dtype(), "scatter_add_rows", [&]<class I>(std::type_identity<I>) {
-    const I* id = ids.data<I>();
-    stream_.launch("scatter_add_rows (ids)", grid_of_rows(rows, kRowThreads), link_ids_kernel<I>, id, rows,
-                   next.as<int64_t>(), is_first.as<int32_t>());
-    visit_floating(table.dtype(), "scatter_add_rows", [&]<class T>(std::type_identity<T>) {
-      visit_floating(x.dtype(), "scatter_add_rows", [&]<class X>(std::type_identity<X>) {
-        stream_.launch("scatter_add_rows", grid_of_rows(rows, kRowThreads), add_lists_kernel<X, T, I>,
-                       x.data<X>(), id, factor, next.as<int64_t>(), is_first.as<int32_t>(), rows, features,
-                       table.mutable_data<T>());
-      });
+    stream_.launch("scatter_add_rows (sort)",
+                   grid_of_rows((rows + run - 1) / run, static_cast<unsigned>(run),
+                                static_cast<size_t>(run) * sizeof(Entry)),
+                   sort_runs_kernel<I>, ids.data<I>(), rows, sorted);
+  });
+  for (int64_t length = run; length < rows; length *= 2) {
+    stream_.launch("scatter_add_rows (merge)", grid_for(stream_, rows), merge_runs_kernel, sorted, rows,
+                   length, other);
+    std::swap(sorted, other);
+  }
+  const double* factor = scale.defined() ? scale.data<double>() : nullptr;
+  visit_floating(table.dtype(), "scatter_add_rows", [&]<class T>(std::type_identity<T>) {
+    visit_floating(x.dtype(), "scatter_add_rows", [&]<class X>(std::type_identity<X>) {
+      stream_.launch("scatter_add_rows", grid_of_rows(rows, kRowThreads), add_rows_kernel<X, T>, x.data<X>(),
+                     sorted, factor, rows, features, table.mutable_data<T>());
     });
   });
 }

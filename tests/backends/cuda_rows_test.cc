@@ -28,6 +28,32 @@ TEST(CudaRows, Softmax) {
   }
 }
 
+// One run that is sorted, one that is full, and six that are merged; ids of which one is everywhere, most are
+// rare, some absent.
+TEST(CudaRows, ScatterAddRowsInTheOrderOfPositions) {
+  constexpr int64_t kTable = 400, kFeatures = 3;
+  for (const int64_t rows : {5, 256, 1500}) {
+    for (const DType index : {DType::i64, DType::i32}) {
+      const Tensor any = random_indices({rows}, kTable, 1);
+      for (int64_t r = 0; r < rows; r += 3) set_element(any, r, 7);
+      const Twin ids(any.to(index)), scale = Twin::random({rows}, 2, 1, DType::f64);
+      for (const auto& [from, to] : {std::pair(DType::f32, DType::f32), std::pair(DType::bf16, DType::f32),
+                                     std::pair(DType::f16, DType::f16), std::pair(DType::f64, DType::f64)}) {
+        for (const bool scales : {false, true}) {
+          const Twin x = Twin::random({rows, kFeatures}, 3, 1, from),
+                     table = Twin::random({kTable, kFeatures}, 4, 1, to);
+          on_both([&](Backend& b, auto take) {
+            Tensor sums = take(table);
+            b.scatter_add_rows(take(x), take(ids), scales ? take(scale) : Tensor(), sums);
+          });
+          expect_agreement(table, 0, 0,
+                           fmt::format("{} rows by {}, {} to {}, {}", rows, index, from, to, scales));
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaRows, Norms) {
   for (const DType dtype : kDTypes) {
     const DType wide = arithmetic_dtype(dtype);
