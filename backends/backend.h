@@ -130,6 +130,11 @@ struct Clipping {
   double most = 0;
 };
 
+/// What changes from step to step, where a step that was recorded (core/capture.h) finds it: f64 (3) on the
+/// device, a learning rate, a gradient scale and a count of steps, which take the places of those fields.
+/// Undefined: the fields hold.
+using StepOnDevice = Tensor;
+
 /// The numbers of stochastic gradient descent for one step (torch.optim.SGD's, with dampening 0).
 struct Sgd {
   double learning_rate, momentum, weight_decay;
@@ -139,6 +144,7 @@ struct Sgd {
   bool decoupled = false;
   double gradient_scale = 1;  ///< multiplies every gradient first
   Clipping clipping = {};
+  StepOnDevice on_device = {};
 };
 
 /// AdamW's numbers for one step (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
@@ -147,6 +153,7 @@ struct AdamW {
   int64_t step;               ///< counts from 1
   double gradient_scale = 1;  ///< multiplies every gradient first: clipping, without a pass of its own
   Clipping clipping = {};
+  StepOnDevice on_device = {};
 };
 
 class Backend : public DeviceRuntime {

@@ -13,10 +13,9 @@ static constexpr int64_t kAlignment = 64;        // a cache line, and the widest
 static constexpr int64_t kHugePage = 2 << 20;    // x86-64's; fewer of them to look up
 static constexpr int64_t kStepsPerDoubling = 8;  // sizes that are told apart: 12.5 % is wasted at most
 
-// What a block for `bytes` really has, so that tensors of about one size can follow each other.
-static int64_t block_size(int64_t bytes) {
+int64_t MemoryCache::block_size(int64_t bytes) {
   const auto floor = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes)));
-  const int64_t step = MemoryCache::kKeeps ? std::max(kAlignment, floor / kStepsPerDoubling) : kAlignment;
+  const int64_t step = kKeeps ? std::max(kAlignment, floor / kStepsPerDoubling) : kAlignment;
   return (bytes + step - 1) / step * step;
 }
 

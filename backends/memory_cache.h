@@ -49,6 +49,9 @@ class MemoryCache {
   /// Gives all that is kept back to the system.
   void release() noexcept;
 
+  /// What a block for `bytes` really has, so that tensors of about one size can follow each other.
+  static int64_t block_size(int64_t bytes);
+
   /// How often the source was asked.
   int64_t system_allocations() const;
   /// What is kept, and may be given out or back.

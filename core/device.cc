@@ -18,4 +18,9 @@ Device parse_device(std::string_view text) {
   fail<ValueError>("unknown device \"{}\": it is cpu or cuda", text);
 }
 
+std::unique_ptr<CapturedWork> DeviceRuntime::capture(const std::function<void()>&,
+                                                     std::span<const uint64_t>) {
+  fail<ValueError>("[capture] the cpu records nothing: call the work itself");
+}
+
 }  // namespace tapehead

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -39,6 +42,14 @@ class DeviceGuard {
   Device outer_;
 };
 
+/// What DeviceRuntime::capture() recorded (core/capture.h).
+class CapturedWork {
+ public:
+  virtual ~CapturedWork() = default;
+  /// Asks for it. Random numbers of seeds[i] begin further[i] blocks behind those of the recording.
+  virtual void replay(std::span<const uint64_t> further) = 0;
+};
+
 /// What core needs of a device: memory, and the tensor arithmetic that autograd itself does.
 ///
 /// Implementations, in `//backends`, are thread-safe; tensors handed to one call live on this device.
@@ -59,6 +70,14 @@ class DeviceRuntime {
   /// Waits until all that was asked of the device is done. Throws what went wrong in it and could
   /// not be told earlier.
   virtual void synchronize() = 0;
+
+  /// Runs work(), recording what it asks of this device in the place of doing it. `seeds` are those of all
+  /// random numbers that it draws. Throws ValueError unless the device can; else as Capture does
+  /// (core/capture.h), with nothing left of it.
+  virtual std::unique_ptr<CapturedWork> capture(const std::function<void()>& work,
+                                                std::span<const uint64_t> seeds);
+  /// Whether a capture() is under way.
+  virtual bool is_capturing() const { return false; }
 
   /// y[...] = value, converted to y's dtype. Any strides.
   virtual void fill(Tensor& y, double value) = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tapehead/core/capture.h"
 #include "tapehead/ops/elementwise.h"
 #include "tapehead/ops/matmul.h"
 #include "tapehead/ops/optimizer.h"
@@ -43,11 +44,20 @@ MuonOptimizer::MuonOptimizer(ParameterList parameters, const OptimizerOptions& o
                      [](const auto& parameter) { return !is_layer_matrix(parameter); }),
       momentum_(zeros(is_layer_matrix)) {}
 
-void MuonOptimizer::update(double learning_rate, double gradient_scale, const Clipping& clipping) {
-  AdamWOptimizer::update(learning_rate, gradient_scale, clipping);
+void MuonOptimizer::update(const Step& step) {
+  for (const Tensor& b : momentum_) {
+    if (b.defined()) check_may_wait("muon", b.device(), "a matrix's step is divided by a norm");
+  }
+  AdamWOptimizer::update(step);
   const NoGradGuard no_grad;
-  if (clipping.squared_norm.defined())
-    gradient_scale *= clip_scale(std::sqrt(clipping.squared_norm.item()), clipping.most);
+  double learning_rate = step.learning_rate, gradient_scale = step.gradient_scale;
+  if (step.on_device.defined()) {
+    const std::vector<double> numbers = step.on_device.to_vector<double>();
+    learning_rate = numbers[0];
+    gradient_scale = numbers[1];
+  }
+  if (step.clipping.squared_norm.defined())
+    gradient_scale *= clip_scale(std::sqrt(step.clipping.squared_norm.item()), step.clipping.most);
   for (size_t i = 0; i < momentum_.size(); ++i) {
     Tensor p = parameters_[i].second, b = momentum_[i];
     if (!b.defined() || !p.grad().defined()) continue;

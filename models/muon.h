@@ -24,7 +24,7 @@ class MuonOptimizer final : public AdamWOptimizer {
   static bool is_layer_matrix(const std::pair<std::string, Tensor>& parameter);
 
  private:
-  void update(double learning_rate, double gradient_scale, const Clipping& clipping) override;
+  void update(const Step& step) override;
   std::vector<std::pair<std::string, const Tensors*>> kept() const override;
 
   Tensors momentum_;

@@ -22,12 +22,20 @@ Tensor squared_gradient_norm(const ParameterList& parameters) {
 
 double gradient_norm(const ParameterList& parameters) { return global_norm(gradients_of(parameters)); }
 
-LossAndNorm read_loss_and_norm(const Tensor& loss, const ParameterList& parameters) {
+Tensor loss_and_squared_norm(const Tensor& loss, const ParameterList& parameters) {
   Tensor both({2}, DType::f64, loss.device());
   both.alias({}, {}, 0).copy_from(loss);
   both.alias({}, {}, 1).copy_from(squared_gradient_norm(parameters).to(loss.device()));
-  const std::vector<double> numbers = both.to_vector<double>();
+  return both;
+}
+
+LossAndNorm read_loss_and_norm(const Tensor& loss_and_squared_norm) {
+  const std::vector<double> numbers = loss_and_squared_norm.to_vector<double>();
   return {numbers[0], std::sqrt(numbers[1])};
+}
+
+LossAndNorm read_loss_and_norm(const Tensor& loss, const ParameterList& parameters) {
+  return read_loss_and_norm(loss_and_squared_norm(loss, parameters));
 }
 
 double clip_scale(double norm, double max_norm) {
@@ -64,7 +72,17 @@ Tensor Optimizer::zeros_for(const Tensor& parameter) {
 void Optimizer::step(double learning_rate, double gradient_scale, const Clipping& clipping) {
   check<ValueError>(learning_rate >= 0, "[optimizer] learning rate {}: it must be at least 0", learning_rate);
   ++steps_;
-  update(learning_rate, gradient_scale, clipping);
+  update({.learning_rate = learning_rate, .gradient_scale = gradient_scale, .clipping = clipping});
+}
+
+void Optimizer::count_step(double learning_rate, double gradient_scale, StepOnDevice& on_device) {
+  ++steps_;
+  on_device.copy_from(Tensor::from<double>({3}, {learning_rate, gradient_scale, static_cast<double>(steps_)},
+                                           on_device.device()));
+}
+
+void Optimizer::apply(const StepOnDevice& on_device, const Clipping& clipping) {
+  update({.clipping = clipping, .on_device = on_device});
 }
 
 static void append_named(const std::string& prefix, const ParameterList& parameters,
@@ -94,7 +112,7 @@ static constexpr auto kAll = [](const auto&) { return true; };
 AdamWOptimizer::AdamWOptimizer(ParameterList parameters, const OptimizerOptions& options)
     : AdamWOptimizer("adamw", std::move(parameters), options, kAll) {}
 
-void AdamWOptimizer::update(double learning_rate, double gradient_scale, const Clipping& clipping) {
+void AdamWOptimizer::update(const Step& step) {
   // One list for each dtype, with and without weight decay.
   struct Group {
     std::vector<Tensor> p, g, m, v, master;
@@ -110,14 +128,15 @@ void AdamWOptimizer::update(double learning_rate, double gradient_scale, const C
     group.v.push_back(second_[i]);
     if (master_[i].defined()) group.master.push_back(master_[i]);
   }
-  AdamW numbers{.learning_rate = learning_rate,
+  AdamW numbers{.learning_rate = step.learning_rate,
                 .beta1 = options_.beta1,
                 .beta2 = options_.beta2,
                 .epsilon = options_.epsilon,
                 .weight_decay = 0,
                 .step = steps(),
-                .gradient_scale = gradient_scale,
-                .clipping = clipping};
+                .gradient_scale = step.gradient_scale,
+                .clipping = step.clipping,
+                .on_device = step.on_device};
   for (auto& [key, group] : groups) {
     numbers.weight_decay = key.second ? options_.weight_decay : 0;
     adamw_step(numbers, group.p, group.g, group.m, group.v, group.master);
@@ -135,7 +154,7 @@ SgdOptimizer::SgdOptimizer(ParameterList parameters, const OptimizerOptions& opt
   momentum_ = zeros([&](const auto&) { return options_.momentum > 0; });
 }
 
-void SgdOptimizer::update(double learning_rate, double gradient_scale, const Clipping& clipping) {
+void SgdOptimizer::update(const Step& step) {
   struct Group {
     std::vector<Tensor> p, g, b, master;
   };
@@ -149,12 +168,13 @@ void SgdOptimizer::update(double learning_rate, double gradient_scale, const Cli
     if (momentum_[i].defined()) group.b.push_back(momentum_[i]);
     if (master_[i].defined()) group.master.push_back(master_[i]);
   }
-  Sgd numbers{.learning_rate = learning_rate,
+  Sgd numbers{.learning_rate = step.learning_rate,
               .momentum = options_.momentum,
               .weight_decay = 0,
               .nesterov = options_.nesterov && options_.momentum > 0,
-              .gradient_scale = gradient_scale,
-              .clipping = clipping};
+              .gradient_scale = step.gradient_scale,
+              .clipping = step.clipping,
+              .on_device = step.on_device};
   for (auto& [key, group] : groups) {
     numbers.weight_decay = key.second ? options_.weight_decay : 0;
     sgd_step(numbers, group.p, group.g, group.b, group.master);

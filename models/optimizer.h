@@ -22,6 +22,9 @@ struct LossAndNorm {
 };
 /// A loss, f64 of shape (), and the norm of the gradients, both read at once: the device is waited for a single time.
 LossAndNorm read_loss_and_norm(const Tensor& loss, const ParameterList& parameters);
+/// The same in two halves: f64 (2) where the loss is, not waited for; and what it says.
+Tensor loss_and_squared_norm(const Tensor& loss, const ParameterList& parameters);
+LossAndNorm read_loss_and_norm(const Tensor& loss_and_squared_norm);
 
 /// What torch.nn.utils.clip_grad_norm_ multiplies gradients of this norm by: min(1, max_norm / (norm + 1e-6)). A max_norm of
 /// 0 leaves them as they are.
@@ -58,6 +61,12 @@ class Optimizer {
   /// without a gradient stays as it is. Gradients stay, too: zero_grad() clears them. Throws ValueError on a learning rate
   /// below 0, before anything has changed.
   void step(double learning_rate, double gradient_scale = 1, const Clipping& clipping = {});
+  /// step() in two halves, for a device that has recorded the second (core/capture.h). count_step() counts
+  /// the step and writes what is new in it to `on_device`, f64 (3) where the parameters are; apply() makes
+  /// the step that stands there, with the same bits. Muon's apply() waits for the device, which cannot be
+  /// recorded: RuntimeError.
+  void count_step(double learning_rate, double gradient_scale, StepOnDevice& on_device);
+  void apply(const StepOnDevice& on_device, const Clipping& clipping = {});
   void zero_grad() const { tapehead::zero_grad(parameters_); }
 
   /// Steps made so far.
@@ -93,8 +102,14 @@ class Optimizer {
     return options;
   }
 
+  /// What step() was given, or where it stands.
+  struct Step {
+    double learning_rate = 0, gradient_scale = 1;
+    Clipping clipping = {};
+    StepOnDevice on_device = {};
+  };
   /// step(), once steps() counts it.
-  virtual void update(double learning_rate, double gradient_scale, const Clipping& clipping) = 0;
+  virtual void update(const Step& step) = 0;
   /// The lists that state() is made of.
   virtual std::vector<std::pair<std::string, const Tensors*>> kept() const = 0;
 
@@ -123,7 +138,7 @@ class AdamWOptimizer : public Optimizer {
         first_(zeros(wanted)),
         second_(zeros(wanted)) {}
 
-  void update(double learning_rate, double gradient_scale, const Clipping& clipping) override;
+  void update(const Step& step) override;
   std::vector<std::pair<std::string, const Tensors*>> kept() const override;
 
   const OptimizerOptions options_;
@@ -139,7 +154,7 @@ class SgdOptimizer final : public Optimizer {
   explicit SgdOptimizer(ParameterList parameters, const OptimizerOptions& options = {});
 
  private:
-  void update(double learning_rate, double gradient_scale, const Clipping& clipping) override;
+  void update(const Step& step) override;
   std::vector<std::pair<std::string, const Tensors*>> kept() const override;
 
   const OptimizerOptions options_;

@@ -104,6 +104,25 @@ void Trainer::save(const std::string& path) const {
 
 // ---- A step
 
+void Trainer::capture_steps() {
+  CapturedStep::check_possible(config_, model_->device());
+  captures_ = true;
+}
+
+LossAndNorm Trainer::compute_gradient(const Batch& batch, StepMetrics& metrics, bool& recorded) {
+  if (captures_ && !captured_)
+    captured_ = std::make_unique<CapturedStep>(*model_, *optimizer_, config_, batch, numbers_);
+  recorded = captured_ && captured_->fits(batch);
+  if (recorded) {
+    head_.include(captured_->head());
+    return captured_->gradient(batch, numbers_);
+  }
+  const BatchGradient result = add_batch_gradient(*model_, batch, config_, numbers_);
+  metrics.filter = result.filter;
+  head_.include(result.head);
+  return read_loss_and_norm(result.loss, optimizer_->parameters());
+}
+
 StepMetrics Trainer::step() {
   const Stopwatch stopwatch;
   const DataPosition position = batches_.position();
@@ -115,15 +134,15 @@ StepMetrics Trainer::step() {
   OpTimer::charge("batches");
   const StepNumbers numbers_before = numbers_;
   try {
-    const BatchGradient result = add_batch_gradient(*model_, batch, config_, numbers_);
-    metrics.filter = result.filter;
-    head_.include(result.head);
-    const LossAndNorm numbers = read_loss_and_norm(result.loss, optimizer_->parameters());
+    bool recorded = false;
+    const LossAndNorm numbers = compute_gradient(batch, metrics, recorded);
     metrics.loss = numbers.loss;
     metrics.grad_norm = numbers.gradient_norm;
     if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm))
       explain_divergence(metrics, batch, numbers_before);
-    finish_step(metrics, *optimizer_);
+    UpdateFunction update;  // by what computed the gradients
+    if (recorded) update = [&](double lr, double scale) { captured_->update(lr, scale); };
+    finish_step(metrics, *optimizer_, update);
     OpTimer::charge("optimizer");
   } catch (...) {
     optimizer_->zero_grad();

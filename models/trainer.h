@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "tapehead/models/captured_step.h"
 #include "tapehead/models/train_state.h"
 #include "tapehead/models/training_run.h"
 
@@ -42,6 +43,11 @@ class Trainer final : public TrainingRun {
   /// the step computed again).
   StepMetrics step() override;
 
+  /// From now on the device records the first step and is asked for it again (captured_step.h), with the same
+  /// bits. A step whose rows have other numbers of targets is computed without. Throws ValueError where steps
+  /// of this run cannot be recorded.
+  void capture_steps();
+
   /// A checkpoint of checkpoint.h.
   void save(const std::string& path) const override;
 
@@ -55,6 +61,8 @@ class Trainer final : public TrainingRun {
   void change_steps(int64_t steps) override { config_.steps = steps; }
   bool has_held_out() const override { return held_out_.has_value(); }
   Evaluation evaluate_held_out() const override;
+  /// The step's gradients, and whether they are those of what was recorded.
+  LossAndNorm compute_gradient(const Batch& batch, StepMetrics& metrics, bool& recorded);
   [[noreturn]] void explain_divergence(const StepMetrics& metrics, const Batch& batch, StepNumbers numbers);
 
   TrainConfig config_;
@@ -65,6 +73,8 @@ class Trainer final : public TrainingRun {
   Batches batches_;
   StepNumbers numbers_;
   HeadMemory head_;
+  bool captures_ = false;
+  std::unique_ptr<CapturedStep> captured_;
 };
 
 }  // namespace tapehead

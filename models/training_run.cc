@@ -12,10 +12,11 @@ void TrainingRun::set_steps(int64_t steps) {
   change_steps(steps);
 }
 
-void TrainingRun::finish_step(StepMetrics& metrics, Optimizer& optimizer) {
+void TrainingRun::finish_step(StepMetrics& metrics, Optimizer& optimizer, const UpdateFunction& update) {
   const Rules r = rules();
   metrics.skipped = progress_.guard.skips(metrics.loss, metrics.grad_norm, r.skip_z_score);
-  if (!metrics.skipped) optimizer.step(metrics.lr, clip_scale(metrics.grad_norm, r.clip_norm));
+  const double scale = clip_scale(metrics.grad_norm, r.clip_norm);
+  if (!metrics.skipped) update ? update(metrics.lr, scale) : optimizer.step(metrics.lr, scale);
   optimizer.zero_grad();
   progress_.step = metrics.step;
   progress_.loss.add(metrics.loss);

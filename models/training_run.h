@@ -81,8 +81,10 @@ class TrainingRun {
   virtual bool has_held_out() const = 0;
   virtual Evaluation evaluate_held_out() const = 0;
 
+  using UpdateFunction = std::function<void(double learning_rate, double gradient_scale)>;
   /// Updates the parameters from their gradients, unless the guard skips that, and takes note of the step.
-  void finish_step(StepMetrics& metrics, Optimizer& optimizer);
+  /// `update`, if there is one, does what optimizer.step() does.
+  void finish_step(StepMetrics& metrics, Optimizer& optimizer, const UpdateFunction& update = {});
 
   TrainProgress progress_;
   std::string resumed_from_;  // path of the checkpoint; empty: it was begun here

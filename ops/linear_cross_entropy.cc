@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tapehead/core/capture.h"
 #include "tapehead/core/log.h"
 #include "tapehead/core/view.h"
 #include "tapehead/ops/filtered_chunks.h"
@@ -84,7 +85,9 @@ void run_chunks(const Head& head, const PassPlan& plan, const Tensor& upstream, 
   // What the two gradient products read: rounded to the input's dtype, except under accurate.
   const DType product_dtype =
       head.options.acc_policy == AccPolicy::accurate ? logits_memory.dtype() : head.input.dtype();
-  const double unit = product_dtype == DType::f16 && gradients.any() ? inputs.largest_unit() : 1;
+  const bool scales = product_dtype == DType::f16 && gradients.any();
+  if (scales) check_may_wait(kOp, device, "gradients in f16 are scaled by the largest factor of a row");
+  const double unit = scales ? inputs.largest_unit() : 1;
 
   FilteredChunks filtered(plan, {.input = head.input,
                                  .weight = head.weight,
@@ -351,6 +354,8 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
   const LinearCrossEntropyProblem problem = problem_of(input, weight, target, args, head.rows);
   head.plan = plan_chunked(problem, args, head.options);
   head.filter_stats = args.filter_stats;
+  if (head.options.gradient_filter.kind != GradientFilter::none)
+    check_may_wait(kOp, input.device(), "a gradient_filter counts what it leaves");
   if (head.options.gradient_filter.kind == GradientFilter::stochastic && problem.any_grad()) {
     check<ValueError>(args.filter_numbers != nullptr,
                       "[{}] gradient_filter \"{}\" draws random numbers: filter_numbers says from where", kOp,

@@ -51,6 +51,16 @@ static DType check_parameters(const char* op, std::span<const Tensor> p, std::sp
   return wide;
 }
 
+static void check_on_device(const char* op, const StepOnDevice& numbers, std::span<const Tensor> p) {
+  if (!numbers.defined()) return;
+  check<ValueError>(
+      numbers.shape() == Shape{3} && numbers.dtype() == DType::f64 && numbers.is_contiguous() &&
+          (p.empty() || numbers.device() == p[0].device()),
+      "[{}] the numbers on the device are {} of shape {} on {}: they must be f64 of shape (3,), where "
+      "the parameters are",
+      op, numbers.dtype(), numbers.shape(), numbers.device());
+}
+
 void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> m,
                 std::span<Tensor> v, std::span<Tensor> master) {
   constexpr const char* kOp = "adamw_step";
@@ -59,7 +69,9 @@ void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tenso
   check_list(kOp, m, "first moments", p, wide);
   check_list(kOp, v, "second moments", p, wide);
   check_clipping(kOp, numbers.clipping, p);
-  check<ValueError>(numbers.step >= 1, "[{}] step is {}, but counts from 1", kOp, numbers.step);
+  check_on_device(kOp, numbers.on_device, p);
+  check<ValueError>(numbers.step >= 1 || numbers.on_device.defined(), "[{}] step is {}, but counts from 1",
+                    kOp, numbers.step);
   check_not_negative(kOp, "learning_rate", numbers.learning_rate);
   check_not_negative(kOp, "weight_decay", numbers.weight_decay);
   check_not_negative(kOp, "epsilon", numbers.epsilon);
@@ -80,6 +92,7 @@ void sgd_step(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g
     check<ValueError>(b.empty(), "[{}] {} momenta, but a momentum of 0 takes none", kOp, b.size());
   }
   check_clipping(kOp, numbers.clipping, p);
+  check_on_device(kOp, numbers.on_device, p);
   check_not_negative(kOp, "learning_rate", numbers.learning_rate);
   check_not_negative(kOp, "weight_decay", numbers.weight_decay);
   check_not_negative(kOp, "momentum", numbers.momentum);

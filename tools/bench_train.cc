@@ -31,7 +31,7 @@ struct TrainBench {
   StepArguments step;
   std::string gradient_filter = "none";
   int64_t repeats = 5;
-  bool as_json = false;
+  bool capture = false, as_json = false;
   ComputeOptions compute;
 };
 
@@ -112,6 +112,7 @@ void bench_train(const TrainBench& o) {
   ReferenceProduct product(config.dtype);
   const int64_t before = memory_stats(default_device()).live_bytes;
   Trainer trainer(config, random_tokens(config, config.steps));
+  if (o.capture) trainer.capture_steps();
   const Measured m = measure(trainer, product, o.repeats, before);
 
   const int64_t tokens = config.batch_size * model.n_positions;
@@ -123,6 +124,7 @@ void bench_train(const TrainBench& o) {
                              {"n_embd", model.n_embd},
                              {"context", model.n_positions},
                              {"vocab_size", model.vocab_size},
+                             {"capture", o.capture},
                              {"batch_size", config.batch_size},
                              {"parameters", trainer.model().parameter_count()},
                              {"step_seconds", step},
@@ -162,6 +164,7 @@ void add_bench_train(CLI::App& bench) {
       ->capture_default_str();
   train->add_option("--repeats", options->repeats, "how often; medians are printed")->capture_default_str();
   options->compute.add_to(*train);
+  train->add_flag("--capture", options->capture, "as `train` takes it; its operations are not told apart");
   train->add_flag("--json", options->as_json, "print one JSON object");
   train->footer(
       "A device works on while the program asks it for more: CUDA_LAUNCH_BLOCKING=1 makes the table tell "

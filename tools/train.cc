@@ -77,6 +77,7 @@ void train(Trainer& trainer, RunLock& lock, const RunFolder& run, const RunData&
            int64_t held_out_bytes, const TrainArguments& options, const std::string& program) {
   const TrainConfig& config = trainer.config();
   const ModelConfig& model = config.model;
+  if (options.capture) trainer.capture_steps();
   const std::string step_tokens = format_count(config.batch_size * model.n_positions);
   RunSession session = {
       .folder = run,

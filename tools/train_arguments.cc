@@ -85,6 +85,7 @@ void TrainArguments::add_options(CLI::App& train) {
   add_resume_option(train, resume, {"--text", "--data"});
   train.add_option("--steps", config.steps, "how many, those before a resume included");
   compute.add_to(train);
+  train.add_flag("--capture", capture, "on cuda: record a step once and replay it, which spares the host");
   train
       .add_option("--memory-limit", memory_limit,
                   "do not begin a run that takes more; left out: what is free")

@@ -26,6 +26,7 @@ struct TrainArguments {
   std::string resume;
   std::string memory_limit;
   ComputeOptions compute;
+  bool capture = false;  ///< Trainer::capture_steps()
   int64_t log_every = 0;
   std::vector<std::string> sample_prompts;  ///< texts that the model goes on with at every evaluation
 

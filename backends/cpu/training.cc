@@ -184,6 +184,12 @@ static void sweep(std::span<Tensor> p, std::span<const Tensor> g, std::span<Tens
 // The numbers with what clipping multiplies gradients by. There is nothing to wait for.
 template <class Numbers>
 static Numbers clipped(Numbers numbers) {
+  if (numbers.on_device.defined()) {
+    const double* values = numbers.on_device.template data<double>();
+    numbers.learning_rate = values[0];
+    numbers.gradient_scale = values[1];
+    if constexpr (requires { numbers.step; }) numbers.step = static_cast<int64_t>(values[2]);
+  }
   const Clipping& clipping = numbers.clipping;
   if (clipping.squared_norm.defined())
     numbers.gradient_scale *= clip_factor(clipping.squared_norm.item(), clipping.most);

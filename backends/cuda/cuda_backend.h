@@ -1,7 +1,8 @@
 // The kernels of an NVIDIA GPU: one .cu file a family. What each must do is said in backends/backend.h.
 //
-// All work goes through one stream, in the order of the calls, so memory that was given back can be handed out again at once.
-// Nothing waits for the device but copy_to_host, all_finite and synchronize.
+// All work goes through one stream, in the order of the calls, so memory that was given back can be handed
+// out again at once. Nothing waits for the device but copy_to_host, all_finite and synchronize. All of it but
+// these can be recorded.
 #pragma once
 
 #include "tapehead/backends/backend.h"
@@ -10,6 +11,9 @@
 #include "tapehead/backends/cuda/stream.h"
 
 namespace tapehead {
+
+class CapturedGraph;
+struct RandomStart;
 
 class CudaBackend final : public Backend {
  public:
@@ -20,12 +24,17 @@ class CudaBackend final : public Backend {
   void deallocate(void* memory, int64_t bytes) noexcept override;
   int64_t system_allocations() const override;
   std::optional<int64_t> available_memory() const override;
-  void copy_from_host(void* to, const void* from, int64_t bytes) override;
   void copy_to_host(void* to, const void* from, int64_t bytes) override;
   void synchronize() override;
   void fill(Tensor& y, double value) override;
   void copy(const Tensor& x, Tensor& y) override;
   bool all_finite(const Tensor& x) override;
+
+  // captured_graph.cu
+  void copy_from_host(void* to, const void* from, int64_t bytes) override;
+  std::unique_ptr<CapturedWork> capture(const std::function<void()>& work,
+                                        std::span<const uint64_t> seeds) override;
+  bool is_capturing() const override { return stream_.is_capturing(); }
 
   // elementwise.cu
   void unary(Unary op, const Tensor& x, Tensor& y) override;
@@ -96,6 +105,12 @@ class CudaBackend final : public Backend {
   Stream& stream() { return stream_; }
 
  private:
+  friend CapturedGraph;
+
+  /// Writes a few bytes by kernels that bring them as parameters: recorded, they do not look at the host's
+  /// memory again.
+  void write(void* to, const void* from, int64_t bytes);
+  RandomStart random_start(uint64_t seed, uint64_t first) const;
   void multiply(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y);
 
   Stream stream_;
@@ -103,6 +118,7 @@ class CudaBackend final : public Backend {
   IndexFaults faults_;
   std::mutex products_;  // the handle of cuBLAS serves one thread at a time
   cublasHandle_t cublas_ = nullptr;
+  const CapturedGraph* recording_ = nullptr;
 };
 
 /// The one CUDA backend; made at the first call. Throws what Stream() throws, at each call until it succeeds.

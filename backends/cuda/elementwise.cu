@@ -226,9 +226,10 @@ void CudaBackend::scale(const Tensor& factor, Tensor& y) {
 // A thread does the four elements of a block of random words.
 template <class T>
 static __global__ void dropout_kernel(StridedIndex<1> index, const T* x, uint32_t least, wide_t<T> scale,
-                                      uint64_t seed, uint64_t first, T* y) {
+                                      RandomStart start, T* y) {
+  const uint64_t first = start.block();
   for_each_index((index.count + 3) / 4, [&](int64_t block) {
-    const std::array<uint32_t, 4> words = philox(seed, first + static_cast<uint64_t>(block));
+    const std::array<uint32_t, 4> words = philox(start.seed, first + static_cast<uint64_t>(block));
     for (int k = 0; k < 4; ++k) {
       const int64_t i = 4 * block + k;
       if (i >= index.count) return;
@@ -244,7 +245,8 @@ void CudaBackend::dropout(const Tensor& x, double p, uint64_t seed, uint64_t fir
   const auto least = static_cast<uint32_t>(std::ceil(p * 0x1p24));
   visit_floating(y.dtype(), "dropout", [&]<class T>(std::type_identity<T>) {
     stream_.launch("dropout", grid_for(stream_, (index.count + 3) / 4), dropout_kernel<T>, index, x.data<T>(),
-                   least, static_cast<wide_t<T>>(1 / (1 - p)), seed, first, y.mutable_data<T>());
+                   least, static_cast<wide_t<T>>(1 / (1 - p)), random_start(seed, first),
+                   y.mutable_data<T>());
   });
 }
 

@@ -10,7 +10,7 @@ IndexFaults::IndexFaults(Stream& stream) {
 
 int64_t IndexFaults::add(IndexFault fault) {
   const std::lock_guard lock(mutex_);
-  pending_.emplace(++issued_, std::move(fault));
+  (recording_ ? recorded_ : pending_).emplace(++issued_, std::move(fault));
   return issued_;
 }
 
@@ -27,11 +27,23 @@ void IndexFaults::report(int64_t last) {
     if (record_->check != 0) {
       found = *record_;
       *record_ = {};
-      fault = pending_.at(found.check);
+      const auto recorded = recorded_.find(found.check);
+      fault = recorded != recorded_.end() ? recorded->second : pending_.at(found.check);
     }
     pending_.erase(pending_.begin(), pending_.upper_bound(last));
   }
   if (fault) fault(found.position, found.index);
+}
+
+void IndexFaults::set_recording(bool recording) {
+  const std::lock_guard lock(mutex_);
+  recording_ = recording;
+}
+
+void IndexFaults::retire(int64_t first, int64_t last) {
+  const std::lock_guard lock(mutex_);
+  for (auto check = recorded_.lower_bound(first); check != recorded_.end() && check->first <= last;)
+    pending_.insert(recorded_.extract(check++));
 }
 
 }  // namespace tapehead

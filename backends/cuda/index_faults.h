@@ -29,11 +29,18 @@ class IndexFaults {
   /// Throws what the checks up to number `last` found, once their kernels are done; forgets them.
   void report(int64_t last);
 
+  /// Whether add() numbers checks of recorded work, which may find a fault in every replay: they are not
+  /// forgotten.
+  void set_recording(bool recording);
+  /// No recorded check from `first` to `last` is asked for again: the next report forgets them.
+  void retire(int64_t first, int64_t last);
+
  private:
   IndexFaultRecord* record_ = nullptr;
   mutable std::mutex mutex_;
   int64_t issued_ = 0;
-  std::map<int64_t, IndexFault> pending_;
+  bool recording_ = false;
+  std::map<int64_t, IndexFault> pending_, recorded_;
 };
 
 }  // namespace tapehead

@@ -4,6 +4,7 @@ KERNELS = [
     "attention",
     "attention_backward",
     "attention_bf16",
+    "captured_graph",
     "cross_entropy",
     "device_memory",
     "elementwise",

@@ -111,6 +111,18 @@ __device__ void store_pack(T* p, const Pack<T, kPack<T>>& pack) {
   *reinterpret_cast<Pack<T, kPack<T>>*>(p) = pack;
 }
 
+// ---- Random numbers
+
+/// Where a kernel's begin: in recorded work, `further` blocks behind where they were recorded
+/// (captured_graph.h).
+struct RandomStart {
+  uint64_t seed, first;
+  const uint64_t* further;  // null: 0
+
+  /// The block of that number.
+  __device__ uint64_t block() const { return first + (further ? *further : 0); }
+};
+
 // ---- Shared memory
 
 extern __shared__ __align__(16) unsigned char dynamic_shared_bytes[];

@@ -10,10 +10,10 @@ namespace tapehead {
 
 // Four elements of y come from each block of random words.
 template <class T>
-static __global__ void normal_kernel(double mean, double deviation, uint64_t seed, uint64_t first, int64_t n,
-                                     T* y) {
+static __global__ void normal_kernel(double mean, double deviation, RandomStart start, int64_t n, T* y) {
+  const uint64_t first = start.block();
   for_each_index((n + 3) / 4, [&](int64_t block) {
-    const std::array<uint32_t, 4> words = philox(seed, first + static_cast<uint64_t>(block));
+    const std::array<uint32_t, 4> words = philox(start.seed, first + static_cast<uint64_t>(block));
     T numbers[4];
     for (size_t i = 0; i < 4; i += 2) {
       const double radius = deviation * sqrt(-2 * log((words[i] + 1.0) * 0x1p-32));
@@ -27,8 +27,8 @@ static __global__ void normal_kernel(double mean, double deviation, uint64_t see
 
 void CudaBackend::normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) {
   visit_floating(y.dtype(), "normal", [&]<class T>(std::type_identity<T>) {
-    stream_.launch("normal", grid_for(stream_, (y.numel() + 3) / 4), normal_kernel<T>, mean, deviation, seed,
-                   first, y.numel(), y.mutable_data<T>());
+    stream_.launch("normal", grid_for(stream_, (y.numel() + 3) / 4), normal_kernel<T>, mean, deviation,
+                   random_start(seed, first), y.numel(), y.mutable_data<T>());
   });
 }
 

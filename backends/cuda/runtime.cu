@@ -8,6 +8,8 @@
 
 namespace tapehead {
 
+static constexpr size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS takes by itself on compute capability 9.0
+
 CudaBackend& cuda_backend() {
   // Never destroyed: tensors in static storage may be freed after it would be.
   static CudaBackend* backend = new CudaBackend;
@@ -19,6 +21,11 @@ Backend& linked_cuda_backend() { return cuda_backend(); }
 CudaBackend::CudaBackend() : memory_(stream_), faults_(stream_) {
   stream_.check("cublasCreate", cublasCreate(&cublas_));
   stream_.check("cublasSetStream", cublasSetStream(cublas_, stream_.get()));
+  // Its own would not do for products that are recorded, and another size might choose another algorithm
+  // there.
+  void* workspace = nullptr;
+  stream_.check("cudaMalloc", cudaMalloc(&workspace, kWorkspaceBytes));
+  stream_.check("cublasSetWorkspace", cublasSetWorkspace(cublas_, workspace, kWorkspaceBytes));
   // Sums of 16-bit products are kept in f32 throughout.
   stream_.check("cublasSetMathMode",
                 cublasSetMathMode(cublas_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
@@ -32,19 +39,21 @@ int64_t CudaBackend::system_allocations() const { return memory_.system_allocati
 
 std::optional<int64_t> CudaBackend::available_memory() const { return memory_.available(); }
 
-void CudaBackend::copy_from_host(void* to, const void* from, int64_t bytes) {
-  // Returns when `from` was read: it is pageable memory, which CUDA copies aside first.
-  stream_.check("cudaMemcpyAsync",
-                cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_.get()));
+static void check_may_wait(const Stream& stream) {
+  check<RuntimeError>(
+      !stream.is_capturing(),
+      "[capture] recorded work waits for the device, to read from it: it can do so only after a replay");
 }
 
 void CudaBackend::copy_to_host(void* to, const void* from, int64_t bytes) {
+  check_may_wait(stream_);
   stream_.check("cudaMemcpyAsync",
                 cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_.get()));
   synchronize();
 }
 
 void CudaBackend::synchronize() {
+  check_may_wait(stream_);
   const int64_t checks = faults_.issued();
   stream_.synchronize();
   faults_.report(checks);

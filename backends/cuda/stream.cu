@@ -16,7 +16,8 @@ static std::string version_text(int version) {
 // Whether the device can go on after `status`: the call was refused, and nothing ran.
 static bool is_refusal(cudaError_t status) {
   return status == cudaErrorInvalidValue || status == cudaErrorInvalidConfiguration ||
-         status == cudaErrorMemoryAllocation;
+         status == cudaErrorMemoryAllocation || status == cudaErrorStreamCaptureUnsupported ||
+         status == cudaErrorStreamCaptureInvalidated;
 }
 
 static int attribute(cudaDeviceAttr which) {
@@ -96,6 +97,26 @@ void Stream::synchronize() {
   check("cudaStreamSynchronize", cudaStreamSynchronize(stream_));
   const std::lock_guard lock(mutex_);
   known_good_ = std::max(known_good_, launched);
+}
+
+void Stream::begin_capture() {
+  check("cudaStreamBeginCapture", cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  capturing_ = true;
+}
+
+cudaGraph_t Stream::end_capture() {
+  capturing_ = false;
+  cudaGraph_t graph = nullptr;
+  check("cudaStreamEndCapture", cudaStreamEndCapture(stream_, &graph));
+  return graph;
+}
+
+void Stream::abandon_capture() noexcept {
+  capturing_ = false;
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(stream_, &graph);
+  if (graph) cudaGraphDestroy(graph);
+  cudaGetLastError();  // that it was invalid is known
 }
 
 void Stream::check(const char* call, cudaError_t status) {

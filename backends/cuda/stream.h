@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -49,6 +50,18 @@ class Stream {
   /// Waits until all that was launched is done. Throws what went wrong in it.
   void synchronize();
 
+  /// From now until end_capture(), what is asked of the stream is recorded and not done. CUDA then refuses
+  /// what would wait, and, outside a CaptureRelaxation, to allocate and to free.
+  void begin_capture();
+  /// What was recorded; the caller destroys it.
+  cudaGraph_t end_capture();
+  /// Ends a capture that came to nothing.
+  void abandon_capture() noexcept;
+  bool is_capturing() const { return capturing_; }
+
+  /// Remembers the launch of `name` for errors, and throws what its status says.
+  void launched(const char* name, cudaError_t status);
+
   /// Throws SystemError that names `call`, a literal such as "cudaMemcpyAsync", unless it succeeded.
   void check(const char* call, cudaError_t status);
   void check(const char* call, cublasStatus_t status);
@@ -62,18 +75,30 @@ class Stream {
  private:
   static constexpr size_t kPlainSharedBytes = 48 << 10;  // beyond it, a kernel must be told
 
-  void launched(const char* name, cudaError_t status);
   void allow_shared(const char* name, const void* kernel, size_t bytes);
   [[noreturn]] void report_failure(const char* call, cudaError_t status);
 
   cudaStream_t stream_ = nullptr;
   int processors_ = 0;
   size_t most_shared_bytes_ = 0;
+  std::atomic<bool> capturing_ = false;
 
   std::mutex mutex_;                          // of what follows
   std::array<const char*, 8> launches_ = {};  // the last ones, in a ring
   size_t launch_count_ = 0, known_good_ = 0;  // launches made; those that a synchronisation has seen succeed
   std::string failure_;                       // what the sticky error was, once there is one
+};
+
+/// While it lives, this thread may allocate device memory though a stream is recording.
+class CaptureRelaxation {
+ public:
+  CaptureRelaxation() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~CaptureRelaxation() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  CaptureRelaxation(const CaptureRelaxation&) = delete;
+  CaptureRelaxation& operator=(const CaptureRelaxation&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 }  // namespace tapehead

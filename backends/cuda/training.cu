@@ -31,6 +31,7 @@ struct Numbers {
   double learning_rate, weight_decay, gradient_scale;
   const double* squared_norm;  // null: no clipping
   double most_norm;
+  const double* on_device;  // StepOnDevice; null: the fields hold
 
   template <class N>
   explicit Numbers(const N& n)
@@ -39,9 +40,15 @@ struct Numbers {
         gradient_scale(n.gradient_scale),
         squared_norm(n.clipping.squared_norm.defined() ? n.clipping.squared_norm.template data<double>()
                                                        : nullptr),
-        most_norm(n.clipping.most) {}
+        most_norm(n.clipping.most),
+        on_device(n.on_device.defined() ? n.on_device.template data<double>() : nullptr) {}
 
-  __device__ void clip() {
+  /// With what stands on the device, and clipped.
+  __device__ void complete() {
+    if (on_device) {
+      learning_rate = on_device[0];
+      gradient_scale = on_device[1];
+    }
     if (squared_norm) gradient_scale *= clip_factor(*squared_norm, most_norm);
   }
 };
@@ -52,6 +59,11 @@ struct AdamWNumbers : Numbers {
 
   explicit AdamWNumbers(const AdamW& n)
       : Numbers(n), beta1(n.beta1), beta2(n.beta2), epsilon(n.epsilon), step(n.step) {}
+
+  __device__ void complete() {
+    Numbers::complete();
+    if (on_device) step = static_cast<int64_t>(on_device[2]);
+  }
 };
 
 struct SgdNumbers : Numbers {
@@ -116,7 +128,7 @@ static __device__ void for_each_piece(const Tensors& tensors, F f) {
 // By one thread: powers and roots are taken once, and not by every thread of the sweep.
 template <class Update>
 static __global__ void numbers_kernel(typename Update::Numbers numbers, Update* update) {
-  numbers.clip();
+  numbers.complete();
   *update = Update(numbers);
 }
 

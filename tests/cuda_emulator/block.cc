@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 
@@ -28,11 +29,12 @@ static std::string place(const std::source_location& where) {
 }
 
 static bool same_place(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
+  if (a.line() != b.line()) return false;
+  return a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name();
 }
 
 std::optional<std::string> BlockRunner::run(dim3 size, void (*call)(const void*), const void* body,
-                                            std::minstd_rand& random) {
+                                            Random& random) {
   runner = this;
   call_ = call;
   body_ = body;
@@ -43,9 +45,10 @@ std::optional<std::string> BlockRunner::run(dim3 size, void (*call)(const void*)
     const auto flat = static_cast<unsigned>(i);
     workers_[i].index = {flat % size.x, flat / size.x % size.y, flat / size.x / size.y};
   }
+  in_warp_.assign((workers_.size() + warpSize - 1) / warpSize, 0);
   order_.resize(workers_.size());
   std::iota(order_.begin(), order_.end(), size_t{0});
-  std::shuffle(order_.begin(), order_.end(), random);
+  random.shuffle(order_);
   started_ = done_ = 0;
   ready_.clear();
   free_.clear();
@@ -110,7 +113,7 @@ Fibre* BlockRunner::next(Worker*& worker) {
   }
   if (ready_.empty() && done_ < workers_.size() && !release_barrier()) problem_ = describe();
   if (ready_.empty()) return &host_;
-  std::swap(ready_[(*random_)() % ready_.size()], ready_.back());
+  std::swap(ready_[random_->below(ready_.size())], ready_.back());
   worker = ready_.back();
   ready_.pop_back();
   return worker->fibre;
@@ -149,34 +152,38 @@ uint64_t BlockRunner::meet_warp(WarpOp op, unsigned mask, uint64_t value, int ar
                                 std::source_location where) {
   Worker& worker = self();
   const auto index = static_cast<size_t>(&worker - workers_.data());
-  const size_t first = index / warpSize * warpSize;
+  const size_t warp = index / warpSize, first = warp * warpSize;
   worker.request = {op, mask, value, argument, width, where};
   worker.state = State::in_warp;
-  std::string problem;
   if (!(mask >> (index - first) & 1))
-    problem = fmt::format("thread {} is not in its own mask at {}", index, place(where));
-  if (!problem.empty()) abandon(std::move(problem));
-  for (unsigned lane = 0; lane < static_cast<unsigned>(warpSize); ++lane) {
-    if (!(mask >> lane & 1)) continue;
-    if (first + lane >= workers_.size())
-      problem = fmt::format("the mask at {} names lane {}, which a block of {} threads has not", place(where),
-                            lane, workers_.size());
-    if (!problem.empty()) abandon(std::move(problem));
-    const Worker& other = workers_[first + lane];
-    if (other.state != State::in_warp || other.request.op != op || other.request.mask != mask ||
-        !same_place(other.request.where, where)) {
-      wait();
-      return worker.result;
-    }
+    abandon(fmt::format("thread {} is not in its own mask at {}", index, place(where)));
+  if (const size_t lanes = workers_.size() - first; lanes < warpSize && mask >> lanes != 0)
+    abandon(fmt::format("the mask at {} names lane {}, which a block of {} threads has not", place(where),
+                        lanes + static_cast<size_t>(std::countr_zero(mask >> lanes)), workers_.size()));
+  in_warp_[warp] |= 1u << (index - first);
+  if ((in_warp_[warp] & mask) != mask || !same_request(worker.request, first)) {
+    wait();
+    return worker.result;
   }
-  for (unsigned lane = 0; lane < static_cast<unsigned>(warpSize); ++lane) {
-    if (!(mask >> lane & 1)) continue;
+  in_warp_[warp] &= ~mask;
+  for (unsigned lanes = mask; lanes != 0; lanes &= lanes - 1) {
+    const auto lane = static_cast<unsigned>(std::countr_zero(lanes));
     Worker& other = workers_[first + lane];
     other.result = result_of(other.request, lane, first);
     if (&other != &worker) make_ready(other);
   }
   worker.state = State::ready;
   return worker.result;
+}
+
+// Whether all lanes of the mask ask for what one of them does, in the same place.
+bool BlockRunner::same_request(const Request& request, size_t first) const {
+  for (unsigned lanes = request.mask; lanes != 0; lanes &= lanes - 1) {
+    const Request& other = workers_[first + static_cast<size_t>(std::countr_zero(lanes))].request;
+    if (other.op != request.op || other.mask != request.mask || !same_place(other.where, request.where))
+      return false;
+  }
+  return true;
 }
 
 // What lane `lane` of the warp that begins at thread `first` gets.

@@ -8,7 +8,6 @@
 
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -16,12 +15,33 @@
 
 namespace cuda_emulator {
 
+/// Numbers for the order of threads and blocks (xorshift64*, Vigna, 2016): drawn at every wait, so they must
+/// cost little.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15 | 1) {}
+
+  /// In [0, n), n < 2³².
+  size_t below(size_t n) {
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return (state_ * 0x2545F4914F6CDD1D >> 32) * n >> 32;
+  }
+  template <class T>
+  void shuffle(std::vector<T>& list) {
+    for (size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[below(i)]);
+  }
+
+ private:
+  uint64_t state_;
+};
+
 class BlockRunner {
  public:
   /// Runs call(body) for each thread of a block of `size` threads; threadIdx is set. Returns the
   /// problem, if there was one: the block is then left as it stood.
-  std::optional<std::string> run(dim3 size, void (*call)(const void*), const void* body,
-                                 std::minstd_rand& random);
+  std::optional<std::string> run(dim3 size, void (*call)(const void*), const void* body, Random& random);
 
   // For the running thread.
   void barrier(std::source_location where);
@@ -60,10 +80,12 @@ class BlockRunner {
   void make_ready(Worker& worker);
   std::string describe() const;
   [[noreturn]] void abandon(std::string problem);
+  bool same_request(const Request& request, size_t first) const;
   uint64_t result_of(const Request& request, unsigned lane, size_t first) const;
 
   std::vector<Worker> workers_;
-  std::vector<size_t> order_;  // of starting
+  std::vector<unsigned> in_warp_;  // of each warp: the lanes in that state
+  std::vector<size_t> order_;      // of starting
   size_t started_ = 0, done_ = 0;
   std::vector<Worker*> ready_;
   std::vector<std::unique_ptr<OwnFibre>> fibres_;
@@ -73,7 +95,7 @@ class BlockRunner {
   Fibre host_;
   void (*call_)(const void*) = nullptr;
   const void* body_ = nullptr;
-  std::minstd_rand* random_ = nullptr;
+  Random* random_ = nullptr;
   std::optional<std::string> problem_;
 };
 

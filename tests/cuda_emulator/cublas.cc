@@ -33,6 +33,7 @@ cublasStatus_t cublasCreate(cublasHandle_t* handle) {
 }
 
 cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 
 static DType dtype_of(cudaDataType_t type) {
@@ -76,8 +77,6 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
     return CUBLAS_STATUS_INVALID_VALUE;
   if (!is_supported(Atype, Btype, Ctype, computeType)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (m == 0 || n == 0 || batchCount == 0) return CUBLAS_STATUS_SUCCESS;
-  const cuda_emulator::Access access;
-  if (cuda_emulator::device().sticky != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
   const auto number = [&](const void* p) {
     return computeType == CUBLAS_COMPUTE_64F ? *static_cast<const double*>(p)
                                              : static_cast<double>(*static_cast<const float*>(p));
@@ -85,8 +84,12 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
   const bool a_plain = transa == CUBLAS_OP_N, b_plain = transb == CUBLAS_OP_N;
   const Tensor a = view(A, Atype, batchCount, strideA, k, a_plain ? lda : 1, m, a_plain ? 1 : lda);
   const Tensor b = view(B, Btype, batchCount, strideB, n, b_plain ? ldb : 1, k, b_plain ? 1 : ldb);
-  Tensor c = view(C, Ctype, batchCount, strideC, n, ldc, m, 1);
-  tapehead::cpu_backend().matmul(number(alpha), b, a, number(beta), c);
-  cuda_emulator::device().busy = true;
-  return CUBLAS_STATUS_SUCCESS;
+  const Tensor c = view(C, Ctype, batchCount, strideC, n, ldc, m, 1);
+  const cudaError_t status =
+      cuda_emulator::submit([a, b, c, from = number(alpha), to = number(beta)]() -> cudaError_t {
+        Tensor result = c;
+        tapehead::cpu_backend().matmul(from, b, a, to, result);
+        return cudaSuccess;
+      });
+  return status == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

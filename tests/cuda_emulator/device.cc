@@ -11,6 +11,7 @@ namespace cuda_emulator {
 
 static constexpr size_t kAlignment = 256;                // cudaMalloc's
 static constexpr size_t kArenaBytes = size_t{64} << 30;  // of addresses, not of memory
+static constexpr size_t kHugePage = 2 << 20;             // fewer to open and to close
 static constexpr int kUnset = 0xff;                      // of floats it makes NaN
 
 Device& device() {
@@ -27,7 +28,7 @@ cudaError_t Device::finish(cudaError_t status) {
 void reset(const Settings& settings) {
   const Lock lock;
   device().settings = settings;
-  device().random.seed(static_cast<unsigned>(settings.seed));
+  device().random = Random(settings.seed);
   device().sticky = device().last = cudaSuccess;
   device().problem.clear();
 }
@@ -64,9 +65,12 @@ void* Memory::allocate(size_t bytes, size_t limit) {
   poison(memory, bytes);
 #else
   if (!arena_) {
-    void* range = mmap(nullptr, kArenaBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* range =
+        mmap(nullptr, kArenaBytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (range == MAP_FAILED) return nullptr;
-    arena_ = static_cast<char*>(range);
+    arena_ =
+        reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(range) + kHugePage - 1) / kHugePage * kHugePage);
+    madvise(arena_, kArenaBytes, MADV_HUGEPAGE);  // a wish: refused, pages stay small
   }
   char* gap = arena_;  // the first that is large enough
   for (const auto& [begin, size] : blocks_) {
@@ -75,7 +79,8 @@ void* Memory::allocate(size_t bytes, size_t limit) {
   }
   if (static_cast<size_t>(gap - arena_) + bytes > kArenaBytes) return nullptr;
   memory = gap;
-  reach_ = std::max(reach_, static_cast<size_t>(gap - arena_) + bytes);
+  const size_t reach = static_cast<size_t>(gap - arena_) + bytes;
+  reach_ = std::max(reach_, (reach + kHugePage - 1) / kHugePage * kHugePage);
   open();
   std::memset(memory, kUnset, bytes);
   close();

@@ -3,9 +3,12 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "tapehead/tests/cuda_emulator/block.h"
 #include "tapehead/tests/cuda_emulator/emulator.h"
@@ -34,17 +37,25 @@ class Memory {
   size_t reach_ = 0;  // of the arena, so far
 };
 
+/// What a stream was asked for while it recorded.
+struct Recording {
+  cudaStreamCaptureMode mode;
+  std::vector<std::function<cudaError_t()>> work = {};
+  bool valid = true;  // nothing was asked for that cannot be recorded
+};
+
 struct Device {
   std::recursive_mutex mutex;
   Settings settings;
   Memory memory;
   BlockRunner blocks;
-  std::minstd_rand random{1};
+  Random random{1};
   std::map<const void*, int> shared_limits;  // of kernels that were allowed more
   cudaError_t sticky = cudaSuccess;          // a kernel's failure
   cudaError_t last = cudaSuccess;            // for cudaGetLastError
   std::string problem;
   int64_t launches = 0, waits = 0;
+  std::unique_ptr<Recording> recording;
   bool busy = false;  // as a real device may still be: nobody has waited since something was asked of it
 
   /// The host waits.
@@ -73,5 +84,13 @@ class Access : Lock {
   Access() { device().memory.open(); }
   ~Access() { device().memory.close(); }
 };
+
+/// Does `work` on the device's memory, or records it, where the stream does. What was recorded is done by
+/// each launch of its graph.
+cudaError_t submit(std::function<cudaError_t()> work);
+
+/// For calls that a recording stream does not allow: the error that CUDA gives, which makes the recording
+/// worthless. Those that are unsafe alone, as cudaMalloc, are allowed to a thread in relaxed mode.
+cudaError_t refuse_while_recording(bool unsafe_alone);
 
 }  // namespace cuda_emulator

@@ -64,7 +64,14 @@ static void begin() {
   entered->entry();
 }
 
-OwnFibre::OwnFibre(void (*start)()) {
+// How far below its end a stack begins: those of a block's threads, all aligned to pages, would have to share
+// the few lines of the cache that such addresses have.
+static size_t next_colour() {
+  static size_t fibres = 0;
+  return fibres++ % 61 * 64;
+}
+
+OwnFibre::OwnFibre(void (*start)()) : colour_(next_colour()) {
   entry = start;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   memory_ = mmap(nullptr, page + kStackBytes, PROT_READ | PROT_WRITE,
@@ -83,7 +90,8 @@ OwnFibre::~OwnFibre() {
 void OwnFibre::reset() {
   unpoison(bottom, size);
   fake_stack = nullptr;
-  auto* top = reinterpret_cast<uintptr_t*>(const_cast<char*>(static_cast<const char*>(bottom)) + size);
+  auto* top =
+      reinterpret_cast<uintptr_t*>(const_cast<char*>(static_cast<const char*>(bottom)) + size - colour_);
   *--top = 0;  // where begin() would return to: its frame is aligned as after a call
   *--top = reinterpret_cast<uintptr_t>(&begin);
   for (int saved = 0; saved < 6; ++saved) *--top = 0;

@@ -26,6 +26,7 @@ class OwnFibre : public Fibre {
   void reset();
 
  private:
+  const size_t colour_;
   void* memory_;
 };
 

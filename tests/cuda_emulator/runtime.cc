@@ -15,6 +15,7 @@
 using cuda_emulator::Access;
 using cuda_emulator::device;
 using cuda_emulator::Lock;
+using cuda_emulator::refuse_while_recording;
 
 static constexpr unsigned kMostThreads = 1024;      // of a block
 static constexpr size_t kSharedBytes = 48 << 10;    // of a block whose kernel asked for no more
@@ -38,6 +39,8 @@ const char* cudaGetErrorName(cudaError_t status) {
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
   }
   return "cudaErrorUnknown";
 }
@@ -100,12 +103,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
   const Lock lock;
+  if (const cudaError_t status = refuse_while_recording(false); status != cudaSuccess) return status;
   device().wait();
   return device().finish(cudaSuccess);
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   const Lock lock;
+  if (const cudaError_t status = refuse_while_recording(true); status != cudaSuccess) return status;
   if (device().sticky != cudaSuccess) return device().sticky;
   *memory = device().memory.allocate(bytes, device().settings.memory_bytes);
   return device().finish(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
@@ -113,12 +118,14 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 
 cudaError_t cudaFree(void* memory) {
   const Lock lock;
+  if (const cudaError_t status = refuse_while_recording(true); status != cudaSuccess) return status;
   device().wait();  // as the real one does
   return device().finish(device().memory.free(memory) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   const Lock lock;
+  if (const cudaError_t status = refuse_while_recording(true); status != cudaSuccess) return status;
   *memory = std::malloc(bytes);
   return device().finish(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
 }
@@ -131,25 +138,32 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
-  const Access access;
+  const Lock lock;
   if (device().sticky != cudaSuccess) return device().sticky;
   const bool to_device = kind != cudaMemcpyDeviceToHost, from_device = kind != cudaMemcpyHostToDevice;
   if (device().memory.contains(to, bytes) != to_device ||
       device().memory.contains(from, bytes) != from_device)
     return device().finish(cudaErrorInvalidValue);
-  std::memcpy(to, from, bytes);
-  device().busy = true;
-  if (!to_device) device().wait();  // host memory is pageable
-  return device().finish(cudaSuccess);
+  // Host memory is pageable: a copy from it would be made when the graph is launched, one to it would wait.
+  if (!to_device || !from_device) {
+    if (const cudaError_t status = refuse_while_recording(false); status != cudaSuccess) return status;
+  }
+  const cudaError_t status = cuda_emulator::submit([=]() -> cudaError_t {
+    std::memcpy(to, from, bytes);
+    return cudaSuccess;
+  });
+  if (!to_device) device().wait();
+  return status;
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t) {
-  const Access access;
+  const Lock lock;
   if (device().sticky != cudaSuccess) return device().sticky;
   if (!device().memory.contains(memory, bytes)) return device().finish(cudaErrorInvalidValue);
-  std::memset(memory, byte, bytes);
-  device().busy = true;
-  return device().finish(cudaSuccess);
+  return cuda_emulator::submit([=]() -> cudaError_t {
+    std::memset(memory, byte, bytes);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
@@ -170,7 +184,7 @@ static std::optional<std::string> run_grid(const cudaLaunchConfig_t& config, voi
   gridDim = config.gridDim;
   std::vector<unsigned> order(size_t{gridDim.x} * gridDim.y * gridDim.z);
   std::iota(order.begin(), order.end(), 0u);
-  std::shuffle(order.begin(), order.end(), device().random);
+  device().random.shuffle(order);
   std::optional<std::string> problem;
   for (size_t i = 0; i < order.size() && !problem; ++i) {
     blockIdx = {order[i] % gridDim.x, order[i] / gridDim.x % gridDim.y, order[i] / gridDim.x / gridDim.y};
@@ -185,22 +199,9 @@ static std::optional<std::string> run_grid(const cudaLaunchConfig_t& config, voi
   return problem;
 }
 
-cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*call)(const void*),
-                   const void* body) {
-  const Access access;
+// A failure is told later, by finish().
+static cudaError_t run(const cudaLaunchConfig_t& config, void (*call)(const void*), const void* body) {
   Device& d = device();
-  if (d.sticky != cudaSuccess) return d.sticky;
-  const dim3 b = config.blockDim, g = config.gridDim;
-  const uint64_t threads = uint64_t{b.x} * b.y * b.z;
-  if (threads == 0 || threads > kMostThreads || g.x == 0 || g.x > 0x7fffffff || g.y == 0 || g.y > 0xffff ||
-      g.z == 0 || g.z > 0xffff)
-    return d.finish(cudaErrorInvalidConfiguration);
-  const auto allowed = d.shared_limits.find(kernel);
-  const size_t limit =
-      std::max(kSharedBytes, allowed == d.shared_limits.end() ? 0 : static_cast<size_t>(allowed->second));
-  if (config.dynamicSmemBytes > limit) return d.finish(cudaErrorInvalidValue);
-  ++d.launches;
-  d.busy = true;
   if (auto problem = run_grid(config, call, body)) {
     d.problem = *problem;
     fmt::print(stderr, "cuda emulator: {}\n", *problem);
@@ -208,6 +209,28 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*
     if (d.settings.blocking) return d.sticky;
   }
   return cudaSuccess;
+}
+
+cudaError_t launch(const cudaLaunchConfig_t& config, const Launch& launch) {
+  const Lock lock;
+  Device& d = device();
+  if (d.sticky != cudaSuccess) return d.sticky;
+  const dim3 b = config.blockDim, g = config.gridDim;
+  const uint64_t threads = uint64_t{b.x} * b.y * b.z;
+  if (threads == 0 || threads > kMostThreads || g.x == 0 || g.x > 0x7fffffff || g.y == 0 || g.y > 0xffff ||
+      g.z == 0 || g.z > 0xffff)
+    return d.finish(cudaErrorInvalidConfiguration);
+  const auto allowed = d.shared_limits.find(launch.kernel);
+  const size_t limit =
+      std::max(kSharedBytes, allowed == d.shared_limits.end() ? 0 : static_cast<size_t>(allowed->second));
+  if (config.dynamicSmemBytes > limit) return d.finish(cudaErrorInvalidValue);
+  if (d.recording) {
+    return submit([config, call = launch.call, body = launch.copy(launch.body)] {
+      return run(config, call, body.get());
+    });
+  }
+  ++d.launches;
+  return submit([&] { return run(config, launch.call, launch.body); });
 }
 
 }  // namespace cuda_emulator

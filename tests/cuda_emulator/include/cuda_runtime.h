@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <source_location>
 #include <type_traits>
 #include <utility>
@@ -55,6 +56,8 @@ enum cudaError_t {
   cudaErrorInvalidDevice = 101,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
 };
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
@@ -68,7 +71,15 @@ enum cudaDeviceAttr {
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2,
+};
+
 using cudaStream_t = struct CUstream_st*;
+using cudaGraph_t = struct CUgraph_st*;
+using cudaGraphExec_t = struct CUgraphExec_st*;
 constexpr unsigned cudaStreamNonBlocking = 1;
 
 struct cudaLaunchAttribute;
@@ -106,6 +117,14 @@ cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t s
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+
 // ---- What a kernel sees. The emulator defines it (block.h).
 
 namespace cuda_emulator {
@@ -118,9 +137,16 @@ uint64_t meet_warp(WarpOp op, unsigned mask, uint64_t value, int argument, int w
                    std::source_location where);
 [[noreturn]] void trap(const char* reason);
 
-/// Runs body() once for each thread of the grid.
-cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*call)(const void* body),
-                   const void* body);
+/// A kernel with its arguments.
+struct Launch {
+  const void* kernel;
+  void (*call)(const void* body);                         // of one thread
+  std::shared_ptr<const void> (*copy)(const void* body);  // of the arguments, for a graph
+  const void* body;
+};
+
+/// Runs it once for each thread of the grid.
+cudaError_t launch(const cudaLaunchConfig_t& config, const Launch& launch);
 
 template <class T>
 uint64_t to_word(T value) {
@@ -149,9 +175,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   // By value, as a launch copies them.
   const auto body = [kernel, ... copies = static_cast<Parameters>(arguments)] { kernel(copies...); };
   using Body = decltype(body);
-  return cuda_emulator::launch(
-      *config, reinterpret_cast<const void*>(kernel), [](const void* b) { (*static_cast<const Body*>(b))(); },
-      &body);
+  return cuda_emulator::launch(*config, {.kernel = reinterpret_cast<const void*>(kernel),
+                                         .call = [](const void* b) { (*static_cast<const Body*>(b))(); },
+                                         .copy = [](const void* b) -> std::shared_ptr<const void> {
+                                           return std::make_shared<Body>(*static_cast<const Body*>(b));
+                                         },
+                                         .body = &body});
 }
 
 inline void __syncthreads(std::source_location where = std::source_location::current()) {

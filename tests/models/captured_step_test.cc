@@ -1,0 +1,95 @@
+// Training with a recorded step, on an emulated device.
+#include "tapehead/models/captured_step.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "tapehead/core/file.h"
+#include "tapehead/tests/models/training_fixture.h"
+
+namespace tapehead {
+namespace {
+
+constexpr Device kCuda{Device::cuda};
+
+class CapturedStepTest : public TrainingFixture {
+ protected:
+  /// Expects the same numbers of each step, and the same checkpoint, from two trainers, of which one records;
+  /// gives how many targets the steps had.
+  std::set<int64_t> expect_same_steps(const TrainConfig& config, const std::string& tokens) {
+    const DeviceGuard guard(kCuda);
+    const auto data = [&] { return TokenFile::open(folder_ + "/" + tokens); };
+    Trainer plain(config, data()), recorded(config, data());
+    recorded.capture_steps();
+    std::set<int64_t> targets;
+    for (int64_t i = 0; i < 6; ++i) {
+      const StepMetrics expected = plain.step(), actual = recorded.step();
+      targets.insert(actual.tokens);
+      EXPECT_EQ(actual.loss, expected.loss) << i;
+      EXPECT_EQ(actual.grad_norm, expected.grad_norm) << i;
+      EXPECT_EQ(actual.lr, expected.lr) << i;
+      EXPECT_EQ(actual.skipped, expected.skipped) << i;
+      if (i == 2) {  // memory comes and goes between steps
+        EXPECT_EQ(evaluate(recorded.model(), held_out(), 2).loss,
+                  evaluate(plain.model(), held_out(), 2).loss);
+      }
+    }
+    EXPECT_EQ(recorded.head_memory().peak_bytes, plain.head_memory().peak_bytes);
+    plain.save(path_);
+    const std::string bytes = read_file(path_);
+    recorded.save(path_);
+    EXPECT_TRUE(read_file(path_) == bytes) << "the checkpoints differ";
+    return targets;
+  }
+};
+
+TEST_F(CapturedStepTest, SixStepsHaveTheBitsOfSixThatWereNotRecorded) {
+  TrainConfig config = tiny_config();
+  EXPECT_EQ(expect_same_steps(config, "train.tokens").size(), 1u);
+  config.dtype = DType::bf16;
+  config.micro_batch_size = 3;
+  config.recompute_activations = config.document_mask = true;
+  config.optimizer.name = "sgd";
+  expect_same_steps(config, "train.tokens");
+}
+
+// Five windows, of which the last has one target.
+TEST_F(CapturedStepTest, StepsWithOtherNumbersOfTargetsAreComputedWithout) {
+  write_tokens("few.tokens", 26, 1);
+  EXPECT_GT(expect_same_steps(tiny_config(), "few.tokens").size(), 1u);
+}
+
+TEST_F(CapturedStepTest, AStepThatDivergesChangesNothing) {
+  const DeviceGuard guard(kCuda);
+  Trainer trainer(tiny_config(), training());
+  trainer.capture_steps();
+  trainer.step();
+  Tensor weight = trainer.model().parameters()[0].second;
+  const NoGradGuard no_grad;
+  const Tensor kept = weight.clone();
+  weight.fill(INFINITY);
+  expect_error<RuntimeError>([&] { trainer.step(); }, "[train] step 2 diverged");
+  EXPECT_EQ(trainer.steps_made(), 1);
+  for (const float value : weight.to_vector<float>()) EXPECT_EQ(value, INFINITY);
+  weight.copy_from(kept);
+  EXPECT_EQ(trainer.step().step, 2);
+}
+
+TEST_F(CapturedStepTest, WhatCannotBeRecordedSaysWhy) {
+  const auto expect_refusal = [&](const TrainConfig& config, Device device, const std::string& part) {
+    const DeviceGuard guard(device);
+    Trainer trainer(config, training());
+    expect_error<ValueError>([&] { trainer.capture_steps(); }, part);
+  };
+  TrainConfig config = tiny_config();
+  expect_refusal(config, Device{}, "[capture] the cpu records no steps");
+  config.head.gradient_filter = "threshold:0.01";
+  expect_refusal(config, kCuda, "[capture] gradient_filter is threshold:0.01");
+  config = tiny_config();
+  config.optimizer.name = "muon";
+  expect_refusal(config, kCuda, "[capture] the optimizer is muon");
+}
+
+}  // namespace
+}  // namespace tapehead
