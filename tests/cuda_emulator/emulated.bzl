@@ -8,9 +8,6 @@ WITHOUT_CUDA = select({
     "//conditions:default": [],
 })
 
-# Kernels run on one thread: those that only multiply matrices must not spin between products.
-EMULATED_ENV = {"OMP_WAIT_POLICY": "passive"}
-
 def emulated_backend(name, kernels, deps, **kwargs):
     """A library of the .cu files of //backends/cuda, unchanged but for the names that make them C++ to Bazel."""
     sources = []
@@ -59,7 +56,7 @@ def tapehead_test_on_devices(name, srcs, deps, tags = [], env = {}, **kwargs):
             ":%s_cases" % name,
             "//tests/cuda_emulator:backend",
         ],
-        env = dict(env, TAPEHEAD_TEST_DEVICE = "cuda", TAPEHEAD_TEST_EMULATED = "1", **EMULATED_ENV),
+        env = dict(env, TAPEHEAD_TEST_DEVICE = "cuda", TAPEHEAD_TEST_EMULATED = "1"),
         tags = tags + ["cuda_emulated"],
         target_compatible_with = WITHOUT_CUDA,
         **kwargs

@@ -27,12 +27,34 @@ TEST(LayerNorm, PyTorch) {
   }
 }
 
+// For inputs whose elements are too many to be differed one by one on an emulated device: the host's
+// gradients are.
+template <class F>
+void expect_gradients_of_the_host(const F& function, const std::vector<Tensor>& inputs) {
+  const auto gradients = [&](Device device) {
+    const DeviceGuard guard(device);
+    std::vector<Tensor> leaves, list;
+    for (const Tensor& x : inputs) leaves.push_back(x.to(device).clone().set_requires_grad());
+    const Tensor y = function(leaves);
+    backward(y, random_tensor(y.shape(), 9));
+    for (const Tensor& x : leaves) list.push_back(x.grad());
+    return list;
+  };
+  const std::vector<Tensor> actual = gradients(test_device()), expected = gradients(Device{});
+  for (size_t i = 0; i < inputs.size(); ++i)
+    expect_close(actual[i], expected[i].to(test_device()), 1e-12, 1e-13, fmt::format("input {}", i));
+}
+
 TEST(LayerNorm, GradientsEqualDifferences) {
   const auto function = [](const std::vector<Tensor>& x) { return layer_norm(x[0], x[1], x[2], 1e-3); };
   for (const Shape& shape :
        {Shape{3, 5}, Shape{2, 3, 4}, Shape{7}, Shape{3, 1}, Shape{0, 4}, Shape{3, 0}, Shape{40, 19}}) {
     SCOPED_TRACE(shape.str());
     const Shape vector{shape[-1]};
+    if (shape.numel() > 100 && device_is_emulated()) {
+      expect_gradients_of_the_host(function, {leaf(shape, 1), leaf(vector, 2), leaf(vector, 3)});
+      continue;
+    }
     expect_gradcheck(function, {leaf(shape, 1), leaf(vector, 2), leaf(vector, 3)});
     expect_gradcheck(function, {leaf(shape, 1), {}, {}});
     expect_gradcheck(function, {leaf(shape, 1), leaf(vector, 2), {}});
@@ -63,6 +85,10 @@ TEST(RmsNorm, GradientsEqualDifferences) {
        {Shape{3, 5}, Shape{2, 3, 4}, Shape{7}, Shape{3, 1}, Shape{0, 4}, Shape{40, 19}}) {
     SCOPED_TRACE(shape.str());
     const Shape vector{shape[-1]};
+    if (shape.numel() > 100 && device_is_emulated()) {
+      expect_gradients_of_the_host(function, {leaf(shape, 1), leaf(vector, 2)});
+      continue;
+    }
     expect_gradcheck(function, {leaf(shape, 1), leaf(vector, 2)});
     expect_gradcheck(function, {leaf(shape, 1), {}});
     expect_gradcheck(function, {leaf(shape, 1), random_tensor(vector, 2)});

