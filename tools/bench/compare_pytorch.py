@@ -194,13 +194,15 @@ def main():
         if o.page_only or o.only not in (None, part):
             return
         here = circumstances(o)
-        before = results.get(part, {})
-        rows = before.get("rows", []) if {**before, "rows": 0} == {**here, "rows": 0} else []  # of the same circumstances
+        kept = results.get(part, {})
+        rows = kept.get("rows", []) if {**kept, "rows": 0} == {**here, "rows": 0} else []  # of the same circumstances
         for case in cases:
             row = compare(o, *case) | {"repeats": o.repeats}
             print(row, file=sys.stderr)
             same = [key for key in ("shape", "dtype", "model") if key in row]
-            rows = [r for r in rows if any(r[key] != row[key] for key in same)] + [row]
+            before = [i for i, r in enumerate(rows) if all(r[key] == row[key] for key in same)]
+            at = before[0] if before else len(rows)
+            rows = rows[:at] + [row] + rows[at + 1:]  # where the case stood
             results[part] = here | {"rows": rows}
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")  # at once: an interrupted run keeps what it measured
 
