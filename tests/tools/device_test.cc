@@ -92,20 +92,22 @@ TEST_F(OnDevice, BenchmarksMeasureIt) {
   EXPECT_GT(step["tokens_per_second"], 0);
 }
 
+// A comparison of a very small model.
+const Args tiny = {"compare-backends",
+                   "--n-layer",
+                   "1",
+                   "--n-head",
+                   "2",
+                   "--n-embd",
+                   "8",
+                   "--context",
+                   "8",
+                   "--vocab-size",
+                   "30",
+                   "--batch-size",
+                   "2"};
+
 TEST_F(OnDevice, ComparesEveryOperationOfAStep) {
-  const Args tiny = {"compare-backends",
-                     "--n-layer",
-                     "1",
-                     "--n-head",
-                     "2",
-                     "--n-embd",
-                     "8",
-                     "--context",
-                     "8",
-                     "--vocab-size",
-                     "30",
-                     "--batch-size",
-                     "2"};
   for (const Args& more : {Args{}, Args{"--architecture", "llama", "--optimizer", "muon"}}) {
     const json result = output_json(tiny + more + Args{"--json"});
     EXPECT_EQ(result["device"], "cuda");
@@ -132,19 +134,6 @@ TEST_F(OnDevice, ComparesEveryOperationOfAStep) {
 
 TEST_F(OnDevice, AComparisonThatDisagreesNamesTheFirstOperationAndFails) {
   program_ = "tests/tools/tapehead_cuda_inexact";
-  const Args tiny = {"compare-backends",
-                     "--n-layer",
-                     "1",
-                     "--n-head",
-                     "1",
-                     "--n-embd",
-                     "8",
-                     "--context",
-                     "8",
-                     "--vocab-size",
-                     "30",
-                     "--batch-size",
-                     "2"};
   const Result result = run(tiny + Args{"--json"});
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.err,
