@@ -251,8 +251,8 @@ constexpr int64_t kFewRows = 128;
 constexpr int64_t kLargeMatrix = int64_t{1} << 17;
 
 bool matmul_few_rows(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
-  const auto narrowest = [](const Tensor& x) { return x.dtype() == DType::f32 || is_half(x.dtype()); };
-  if (!narrowest(a) || !narrowest(b) || y.dtype() != DType::f32 || y.dim() != 2) return false;
+  const auto up_to_32_bits = [](const Tensor& x) { return x.dtype() == DType::f32 || is_half(x.dtype()); };
+  if (!up_to_32_bits(a) || !up_to_32_bits(b) || y.dtype() != DType::f32 || y.dim() != 2) return false;
   const int64_t M = y.size(0), N = y.size(1), K = a.size(1);
   if (M > kFewRows || K * N < kLargeMatrix || alpha == 0) return false;
   const auto dense = [](const Tensor& x, size_t along) { return x.strides()[along] == 1; };
