@@ -102,7 +102,5 @@ void set_cpu_threads(int64_t threads);
 
 template <>
 struct fmt::formatter<tapehead::Device> : tapehead::PlainFormatter {
-  auto format(tapehead::Device d, format_context& ctx) const {
-    return fmt::format_to(ctx.out(), "{}", tapehead::name(d));
-  }
+  auto format(tapehead::Device d, format_context& ctx) const { return write(tapehead::name(d), ctx); }
 };

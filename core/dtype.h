@@ -103,7 +103,5 @@ decltype(auto) visit_index(DType t, std::string_view op, F&& f) {
 
 template <>
 struct fmt::formatter<tapehead::DType> : tapehead::PlainFormatter {
-  auto format(tapehead::DType t, format_context& ctx) const {
-    return fmt::format_to(ctx.out(), "{}", tapehead::name(t));
-  }
+  auto format(tapehead::DType t, format_context& ctx) const { return write(tapehead::name(t), ctx); }
 };

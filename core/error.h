@@ -2,10 +2,12 @@
 // offending values and shapes; the name of the type itself is added where an error is printed.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace tapehead {
@@ -53,6 +55,10 @@ void check(bool ok, fmt::format_string<Args...> message, Args&&... args) {
 /// For fmt::formatter of our types: "{}" and no options.
 struct PlainFormatter {
   constexpr auto parse(fmt::format_parse_context& ctx) { return ctx.begin(); }
+  /// Appends `text`. fmt::format_to would do, and have every file compile all of fmt's formatting of numbers.
+  static auto write(std::string_view text, fmt::format_context& ctx) {
+    return std::copy(text.begin(), text.end(), ctx.out());
+  }
 };
 
 }  // namespace tapehead

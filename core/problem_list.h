@@ -1,6 +1,8 @@
 // All that is wrong with an input, for one error that says it: the first few in words, the rest as a number.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 #include <vector>

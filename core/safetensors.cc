@@ -1,5 +1,7 @@
 #include "tapehead/core/safetensors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>

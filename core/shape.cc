@@ -1,5 +1,7 @@
 #include "tapehead/core/shape.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace tapehead {

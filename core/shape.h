@@ -67,7 +67,5 @@ Strides broadcast_strides(const Shape& shape, const Strides& strides, const Shap
 
 template <>
 struct fmt::formatter<tapehead::Shape> : tapehead::PlainFormatter {
-  auto format(const tapehead::Shape& s, format_context& ctx) const {
-    return fmt::format_to(ctx.out(), "{}", s.str());
-  }
+  auto format(const tapehead::Shape& s, format_context& ctx) const { return write(s.str(), ctx); }
 };

@@ -1,5 +1,7 @@
 #include "tapehead/core/view.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 

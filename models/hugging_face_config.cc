@@ -1,5 +1,7 @@
 #include "tapehead/models/hugging_face_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <initializer_list>
 #include <nlohmann/json.hpp>

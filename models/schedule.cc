@@ -1,5 +1,7 @@
 #include "tapehead/models/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>

@@ -1,19 +1,50 @@
 #include "tapehead/tests/golden_cases.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "tapehead/core/safetensors.h"
 
 namespace tapehead {
 
 Tensor GoldenCase::input(const std::string& role) const {
-  const nlohmann::json& roles = params.at("inputs");
   const auto found = std::find(roles.begin(), roles.end(), role);
   return found == roles.end() ? Tensor() : inputs.at(static_cast<size_t>(found - roles.begin()));
+}
+
+static nlohmann::json::json_pointer pointer(const std::string& parameter) {
+  return nlohmann::json::json_pointer("/" + parameter);
+}
+
+template <class T>
+static T value(const GoldenCase& golden, const std::string& parameter) {
+  return nlohmann::json::parse(golden.params).at(pointer(parameter)).get<T>();
+}
+
+bool GoldenCase::has(const std::string& parameter) const {
+  return nlohmann::json::parse(params).contains(pointer(parameter));
+}
+
+bool GoldenCase::is_none(const std::string& parameter) const {
+  return !has(parameter) || nlohmann::json::parse(params).at(pointer(parameter)).is_null();
+}
+
+bool GoldenCase::flag(const std::string& parameter) const { return value<bool>(*this, parameter); }
+int64_t GoldenCase::integer(const std::string& parameter) const { return value<int64_t>(*this, parameter); }
+double GoldenCase::number(const std::string& parameter) const { return value<double>(*this, parameter); }
+std::string GoldenCase::text(const std::string& parameter) const {
+  return value<std::string>(*this, parameter);
+}
+std::vector<int64_t> GoldenCase::integers(const std::string& parameter) const {
+  return value<std::vector<int64_t>>(*this, parameter);
+}
+std::vector<float> GoldenCase::floats(const std::string& parameter) const {
+  return value<std::vector<float>>(*this, parameter);
 }
 
 std::vector<GoldenCase> golden_cases(const std::string& file, const std::string& op) {
@@ -23,12 +54,13 @@ std::vector<GoldenCase> golden_cases(const std::string& file, const std::string&
   for (const auto& [name, parameters] : golden.metadata()) {
     if (!name.starts_with(op + "/")) continue;
     GoldenCase c{.name = name,
-                 .params = nlohmann::json::parse(parameters),
+                 .params = parameters,
+                 .roles = nlohmann::json::parse(parameters).at("inputs"),
                  .inputs = {},
                  .grads = {},
                  .out = tensor(name + "/out"),
                  .grad_out = tensor(name + "/grad_out")};
-    for (size_t i = 0; i < c.params.at("inputs").size(); ++i) {
+    for (size_t i = 0; i < c.roles.size(); ++i) {
       const std::string grad = fmt::format("{}/grad{}", name, i);
       c.inputs.push_back(tensor(fmt::format("{}/in{}", name, i)));
       c.grads.push_back(golden.contains(grad) ? tensor(grad) : Tensor());
@@ -97,9 +129,8 @@ void expect_golden(const GoldenCase& golden, const Tensor& out, double rtol, dou
   backward(out, golden.grad_out);
   for (size_t i = 0; i < golden.inputs.size(); ++i) {
     if (!golden.grads[i].defined()) continue;
-    const std::string role = golden.params.at("inputs")[i].get<std::string>();
     expect_close(golden.inputs[i].grad(), golden.grads[i], rtol, atol,
-                 fmt::format("{}: gradient of {}", golden.name, role));
+                 fmt::format("{}: gradient of {}", golden.name, golden.roles[i]));
   }
 }
 

@@ -1,7 +1,7 @@
 // Golden files (tests/reference/README.md): the cases of an op, and comparison with what the op gives here.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,11 +9,11 @@
 
 namespace tapehead {
 
-/// One call of an op in PyTorch. The tensors are fresh leaves for each load, on the default
-/// device.
+/// One call of an op in PyTorch. The tensors are fresh leaves for each load, on the default device.
 struct GoldenCase {
-  std::string name;            ///< "<op>/<case>"
-  nlohmann::json params;       ///< the op's parameters, and "inputs": the roles
+  std::string name;    ///< "<op>/<case>"
+  std::string params;  ///< the op's parameters, as JSON
+  std::vector<std::string> roles;
   std::vector<Tensor> inputs;  ///< in the order of the roles; those with a gradient require one
   std::vector<Tensor> grads;   ///< by input; undefined where there is none
   Tensor out;
@@ -21,8 +21,21 @@ struct GoldenCase {
 
   /// The input of this role; undefined if the case has none.
   Tensor input(const std::string& role) const;
+
+  /// Whether the op was called with this parameter; one of a group is named "group/name".
+  bool has(const std::string& parameter) const;
+  /// Whether it was not, or with None.
+  bool is_none(const std::string& parameter) const;
+  /// Its value. Throw nlohmann::json::exception where there is none, or one of another kind.
+  bool flag(const std::string& parameter) const;
+  int64_t integer(const std::string& parameter) const;
+  double number(const std::string& parameter) const;
+  std::string text(const std::string& parameter) const;
+  std::vector<int64_t> integers(const std::string& parameter) const;
+  std::vector<float> floats(const std::string& parameter) const;
+
   /// A mean over nothing: its NaN is to be matched, its gradients are not.
-  bool degenerate() const { return params.value("degenerate", false); }
+  bool degenerate() const { return has("degenerate") && flag("degenerate"); }
 };
 
 /// All cases of `op` in tests/golden/<file>, sorted by name. Throws ValueError if there is none.

@@ -23,11 +23,12 @@ TEST(GoldenCases, EveryCaseOfAnOpIsLoaded) {
   EXPECT_GT(cases.size(), 3u);
   for (const GoldenCase& c : cases) {
     EXPECT_TRUE(c.name.starts_with("layer_norm/")) << c.name;
-    ASSERT_EQ(c.inputs.size(), c.params["inputs"].size());
+    ASSERT_EQ(c.inputs.size(), c.roles.size());
     EXPECT_TRUE(c.input("input").is_same(c.inputs[0]));
     EXPECT_TRUE(c.input("input").requires_grad());
     EXPECT_FALSE(c.input("no such role").defined());
-    EXPECT_TRUE(c.params.contains("eps"));
+    EXPECT_TRUE(c.has("eps"));
+    EXPECT_FALSE(c.has("no such parameter"));
     EXPECT_EQ(c.out.shape(), c.grad_out.shape());
   }
 }
@@ -38,7 +39,7 @@ TEST(GoldenCases, AnUnknownOpIsAnErrorRatherThanATestOfNothing) {
 
 TEST(GoldenCases, ReshapeMatches) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "reshape")) {
-    const auto compute = [&] { return reshape(c.input("x"), c.params["shape"].get<std::vector<int64_t>>()); };
+    const auto compute = [&] { return reshape(c.input("x"), c.integers("shape")); };
     expect_golden(c, compute(), 0, 0);
     expect_golden(c, compute(), 0, 0);  // gradients of the first call are not counted twice
   }

@@ -1,6 +1,6 @@
 #include "tapehead/core/gradcheck.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 

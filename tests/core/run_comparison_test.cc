@@ -1,6 +1,7 @@
 #include "tapehead/core/run_comparison.h"
 
-#include <gmock/gmock.h>
+#include <fmt/format.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // Who holds a gradient, who may write it, and what hooks see of it.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tapehead/core/view.h"

@@ -1,6 +1,6 @@
 // What the backend says when a device is missing, cannot be used, is full, or fails.
 #include <cuda_runtime.h>
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tapehead/backends/cuda/cuda_backend.h"

@@ -3,7 +3,7 @@
 
 #include <cublas_v2.h>
 #include <cuda_mma.h>
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,7 +1,7 @@
 // Training with a recorded step, on an emulated device.
 #include "tapehead/models/captured_step.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 
 #include <set>
 

@@ -1,7 +1,7 @@
 // Documents as tokens, and when tokens are made again.
 #include "tapehead/models/dataset_folder.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <sys/resource.h>

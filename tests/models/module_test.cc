@@ -1,6 +1,6 @@
 #include "tapehead/models/module.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 namespace tapehead {

@@ -1,5 +1,5 @@
 // Training a part of a model or with less memory, and what a step takes as it was planned.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <tuple>

@@ -1,6 +1,6 @@
 #include "tapehead/models/pretokenizer.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8

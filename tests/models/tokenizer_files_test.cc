@@ -1,5 +1,5 @@
 // A tokenizer's folder: what is written, what is read, and what is refused.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>

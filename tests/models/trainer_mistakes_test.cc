@@ -1,5 +1,5 @@
 // What a trainer says of mistakes, and what it leaves when a step fails.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

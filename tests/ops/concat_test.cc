@@ -13,7 +13,7 @@ Tensor leaf(const Shape& shape, uint64_t seed) { return random_tensor(shape, see
 
 TEST(Concat, PyTorch) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "concat")) {
-    expect_golden(c, concat(c.inputs, c.params.at("axis").get<int64_t>()), 0, 0);
+    expect_golden(c, concat(c.inputs, c.integer("axis")), 0, 0);
   }
 }
 

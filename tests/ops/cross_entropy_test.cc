@@ -18,11 +18,11 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 CrossEntropyArgs args_of(const GoldenCase& golden) {
   CrossEntropyArgs args;
   args.class_weight = golden.input("class_weight");
-  args.reduction = parse_reduction(golden.params.at("reduction").get<std::string>());
+  args.reduction = parse_reduction(golden.text("reduction"));
   // PyTorch's default, which its cross_entropy takes with probabilities, too.
-  const nlohmann::json& ignored = golden.params.at("ignore_index");
-  if (!ignored.is_null() && ignored != -100) args.ignore_index = ignored.get<int64_t>();
-  args.label_smoothing = golden.params.at("label_smoothing").get<double>();
+  if (!golden.is_none("ignore_index") && golden.integer("ignore_index") != -100)
+    args.ignore_index = golden.integer("ignore_index");
+  args.label_smoothing = golden.number("label_smoothing");
   return args;
 }
 

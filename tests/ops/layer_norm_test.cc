@@ -19,7 +19,7 @@ Tensor leaf(const Shape& shape, uint64_t seed) { return random_tensor(shape, see
 
 TEST(LayerNorm, PyTorch) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "layer_norm")) {
-    const double eps = c.params.at("eps").get<double>();
+    const double eps = c.number("eps");
     // PyTorch's own rounding: x near 10000; and rstd of 316, where the gradient is 0 exactly.
     const bool coarse = c.name == "layer_norm/offset" || c.name.find("axis_size_1") != std::string::npos;
     expect_golden(c, layer_norm(c.input("input"), c.input("weight"), c.input("bias"), eps), 1e-12,
@@ -74,7 +74,7 @@ TEST(LayerNorm, GradientsEqualDifferences) {
 
 TEST(RmsNorm, PyTorch) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "rms_norm")) {
-    const Tensor y = rms_norm(c.input("input"), c.input("weight"), c.params.at("eps").get<double>());
+    const Tensor y = rms_norm(c.input("input"), c.input("weight"), c.number("eps"));
     expect_golden(c, y, 1e-12, 1e-13);
   }
 }

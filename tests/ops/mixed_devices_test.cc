@@ -1,5 +1,5 @@
 // Hazard: a tensor of the host beside one of the GPU reaches a kernel as an address that is not its device's.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tapehead/core/memory.h"

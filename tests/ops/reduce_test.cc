@@ -1,5 +1,6 @@
 #include "tapehead/ops/reduce.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -24,10 +25,10 @@ constexpr Op kOps[] = {{"sum", sum}, {"mean", mean}, {"max", max}};
 TEST(Reduce, PyTorch) {
   for (const Op& op : kOps) {
     for (const GoldenCase& c : golden_cases("ops.safetensors", op.name)) {
-      const auto& axis = c.params.at("axis");
       const std::vector<int64_t> axes =
-          axis.is_null() ? std::vector<int64_t>() : std::vector<int64_t>{axis.get<int64_t>()};
-      expect_golden(c, op.apply(c.input("x"), axes, c.params.value("keepdim", false)), 1e-15, 1e-15);
+          c.is_none("axis") ? std::vector<int64_t>() : std::vector<int64_t>{c.integer("axis")};
+      const bool keepdim = c.has("keepdim") && c.flag("keepdim");
+      expect_golden(c, op.apply(c.input("x"), axes, keepdim), 1e-15, 1e-15);
     }
   }
 }

@@ -14,8 +14,8 @@ const std::vector<float> kFrequencies = {1, 0.1f};
 
 TEST(Rotary, HuggingFace) {
   for (const GoldenCase& c : golden_cases("ops.safetensors", "rotary")) {
-    const auto frequencies = c.params.at("frequencies").get<std::vector<float>>();
-    const int64_t first = c.params.at("first").get<int64_t>();
+    const auto frequencies = c.floats("frequencies");
+    const int64_t first = c.integer("first");
     const RotaryTable table = rotary_table(first + 10, frequencies, DType::f64);
     expect_golden(c, rotary(c.input("x"), table, first), 1e-12, 1e-13);
   }

@@ -25,7 +25,7 @@ constexpr Op kOps[] = {{"softmax", softmax}, {"log_softmax", log_softmax}};
 TEST(Softmax, PyTorch) {
   for (const Op& op : kOps) {
     for (const GoldenCase& c : golden_cases("ops.safetensors", op.name)) {
-      expect_golden(c, op.apply(c.input("x"), c.params.at("axis").get<int64_t>()), 1e-14, 1e-15);
+      expect_golden(c, op.apply(c.input("x"), c.integer("axis")), 1e-14, 1e-15);
     }
   }
 }

@@ -1,5 +1,5 @@
 // The program with --device cuda: on an emulated device, and where there is none.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // `tapehead train-head`: what it makes, how it is interrupted, and what it says of bad input.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 
 #include "tapehead/core/random.h"
 #include "tapehead/core/safetensors.h"

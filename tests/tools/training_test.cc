@@ -1,5 +1,5 @@
 // `tapehead train` over its life: how it is set up, and what becomes of it when it is interrupted.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 
 #include <nlohmann/json.hpp>
 
