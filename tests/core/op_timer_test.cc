@@ -1,6 +1,6 @@
 #include "tapehead/core/op_timer.h"
 
-#include <gmock/gmock-matchers.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>

@@ -1,7 +1,7 @@
 // Files, folders and lines of JSON as documents.
 #include "tapehead/models/documents.h"
 
-#include <gmock/gmock-matchers.h>
+#include <gmock/gmock-more-matchers.h>
 
 #include <map>
 #include <string>
