@@ -1,5 +1,5 @@
-// Matrix products through OpenBLAS; those of bf16 through oneDNN where the processor has arithmetic for them, those of few
-// rows in f32 by a kernel of our own.
+// Matrix products: those of f32 through oneDNN, or by a kernel of our own if they have few rows; those of bf16 through oneDNN
+// where the processor has arithmetic for them; those of f64, and the smallest, through OpenBLAS.
 #include <cblas.h>
 
 #include <cstdlib>
@@ -7,6 +7,7 @@
 
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/matmul_bf16.h"
+#include "tapehead/backends/cpu/matmul_f32.h"
 #include "tapehead/backends/cpu/matmul_few_rows.h"
 #include "tapehead/backends/cpu/nd_loop.h"
 
@@ -37,8 +38,20 @@ struct Layout {
 
 }  // namespace
 
+// OpenBLAS sums products of fewer multiply-adds in one go, however long their inner dimension is; so we sum parts of it here.
 constexpr double kSmallProduct = 1 << 20;
 constexpr blasint kSmallDepth = 128;
+
+static bool is_small(blasint m, blasint n, blasint k) {
+  return static_cast<double>(m) * n * k < kSmallProduct;
+}
+
+// What OpenBLAS does faster than oneDNN in f32: products so small that preparing is most of them, those by a vector, and sums
+// of few terms that are added to y. (It clears y before it adds to it where beta is 0, which oneDNN does not.)
+static bool suits_openblas(blasint m, blasint n, blasint k, float beta) {
+  constexpr blasint kThin = 8, kFewTerms = 64;
+  return is_small(m, n, k) || std::min({m, n, k}) < kThin || (beta != 0 && k <= kFewTerms);
+}
 
 static blasint blas_int(int64_t n) {
   check<ValueError>(n <= std::numeric_limits<blasint>::max(),
@@ -70,8 +83,14 @@ static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alp
 
 static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alpha, const float* pa,
                  const float* pb, double beta, float* y, blasint y_leading) {
-  cblas_sgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, static_cast<float>(alpha), pa, a.leading, pb,
-              b.leading, static_cast<float>(beta), y, y_leading);
+  const auto scale = static_cast<float>(alpha), keep = static_cast<float>(beta);
+  if (suits_openblas(m, n, k, keep)) {
+    cblas_sgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, scale, pa, a.leading, pb, b.leading, keep,
+                y, y_leading);
+  } else {
+    matmul_f32(m, n, k, scale, {pa, a.transpose == CblasTrans, a.leading},
+               {pb, b.transpose == CblasTrans, b.leading}, keep, y, y_leading);
+  }
 }
 
 // ---- 16-bit operands that oneDNN does not take. OpenBLAS has no product for them: panels are widened to f32, in which products of
@@ -167,9 +186,7 @@ void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double b
   };
   const NdLoop<3> loop(batch, {batch_strides(a), batch_strides(b), batch_strides(y)});
   const auto steps = loop.steps();
-  // OpenBLAS sums small products in one go, however long their inner dimension is; so its parts are summed here.
-  const bool small = static_cast<double>(m) * n * k < kSmallProduct;
-  const blasint depth = small ? kSmallDepth : std::max<blasint>(k, 1);
+  const blasint depth = is_small(m, n, k) ? kSmallDepth : std::max<blasint>(k, 1);
   const int64_t a_along = a.strides().back(), b_along = b.strides()[b.strides().size() - 2];
   visit_floating(y.dtype(), "matmul", [&]<class T>(std::type_identity<T>) {
     if constexpr (std::is_same_v<T, wide_t<T>>) {

@@ -1,12 +1,12 @@
 // Products of few rows with a large matrix.
 //
-// OpenBLAS packs both matrices before it multiplies: the price of one pass over b, which hundreds of rows share. A few
+// Libraries pack both matrices before they multiply: the price of one pass over b, which hundreds of rows share. A few
 // cannot, and meet it again at every chunk of a head and at every token that a model generates. Here b's part of a tile comes
 // straight into the first-level cache, widened on the way if it has 16 bits, and its next lines are fetched meanwhile.
 //
-// Measured beside OpenBLAS (768 features, 50257 columns, f32, two threads with AVX-512), logits and input gradient: 2.4 and 2.0
-// times as fast at 16 rows, 1.5 and 1.3 at 64, 1.2 and 1.15 at 128, equal at 256; slower there where b is no larger than a
-// layer's weight. The weight gradient, whose inner dimension is the few rows, gains nothing and stays with OpenBLAS.
+// Measured beside oneDNN (768 features, 50257 columns, f32, two threads with AVX-512), logits and input gradient: 1.4 and 1.2
+// times as fast at 16 rows, 0.9 and 0.7 at 64. With operands of bf16, beside widening panels for oneDNN, even at 64 rows. The
+// weight gradient, whose inner dimension is the few rows, gains nothing.
 #include "tapehead/backends/cpu/matmul_few_rows.h"
 
 #include <algorithm>
@@ -246,15 +246,17 @@ namespace tapehead {
 
 HWY_EXPORT(FewRows);
 
-// Measured: beyond so many rows OpenBLAS is faster, and for so small a matrix packing costs nothing to speak of.
-constexpr int64_t kFewRows = 128;
+// Measured: with more rows a library is faster, even if a matrix of 16 bits has to be widened for it; and for so small a matrix
+// packing costs nothing to speak of.
+constexpr int64_t kFewRows = 32, kFewRowsOf16Bits = 128;
 constexpr int64_t kLargeMatrix = int64_t{1} << 17;
 
 bool matmul_few_rows(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
   const auto up_to_32_bits = [](const Tensor& x) { return x.dtype() == DType::f32 || is_half(x.dtype()); };
   if (!up_to_32_bits(a) || !up_to_32_bits(b) || y.dtype() != DType::f32 || y.dim() != 2) return false;
   const int64_t M = y.size(0), N = y.size(1), K = a.size(1);
-  if (M > kFewRows || K * N < kLargeMatrix || alpha == 0) return false;
+  if (M > (is_half(b.dtype()) ? kFewRowsOf16Bits : kFewRows) || K * N < kLargeMatrix || alpha == 0)
+    return false;
   const auto dense = [](const Tensor& x, size_t along) { return x.strides()[along] == 1; };
   if (!dense(a, 1) || !dense(y, 1) || !(dense(b, 0) || dense(b, 1))) return false;
   // Each thread has columns of its own.

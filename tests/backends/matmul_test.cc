@@ -224,6 +224,42 @@ TEST(MatmulKernel, FewRowsHaveTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
+// Each thread has a tile of y of its own. Small whole numbers are summed exactly, so a term too many or too few shows.
+TEST(MatmulKernel, TilesOfAnyNumberOfThreadsCoverTheProduct) {
+  const auto whole = [](const Shape& shape, uint64_t seed) {
+    std::vector<int64_t> values = random_indices(shape, 9, seed).to_vector<int64_t>();
+    for (int64_t& v : values) v -= 4;
+    return Tensor::from<int64_t>(shape, values).to(DType::f32);
+  };
+  const int before = omp_get_max_threads();
+  for (const auto& [M, N, K] :
+       std::vector<std::array<int64_t, 3>>{{130, 137, 61}, {9, 4001, 40}, {1100, 40, 24}}) {
+    const Tensor a = whole({M, K}, 1), b = whole({K, N}, 2), wide = whole({M, N + 5}, 3);
+    for (const bool a_by_columns : {false, true}) {
+      for (const bool b_by_columns : {false, true}) {
+        const Tensor pa = a_by_columns ? transpose(transpose(a, 0, 1).clone(), 0, 1) : a;
+        const Tensor pb = b_by_columns ? transpose(transpose(b, 0, 1).clone(), 0, 1) : b;
+        for (const int threads : {1, 2, 3, 4, 6}) {
+          for (const double beta : {0., 2.}) {
+            Tensor all = wide.clone(), y = slice(all, 1, 2, 2 + N);
+            const Tensor expected = naive_product(-0.5, pa, pb, beta, y);
+            if (beta == 0) y.fill(std::numeric_limits<double>::quiet_NaN());
+            omp_set_num_threads(threads);
+            backend(y).matmul(-0.5, pa, pb, beta, y);
+            omp_set_num_threads(before);
+            const std::string what =
+                fmt::format("({}, {}) by ({}, {}), beta {}, {} threads{}{}", M, K, K, N, beta, threads,
+                            a_by_columns ? ", a by columns" : "", b_by_columns ? ", b by columns" : "");
+            expect_close(y.to(DType::f64), expected, 0, 0, what);
+            expect_close(slice(all, 1, 0, 2), slice(wide, 1, 0, 2), 0, 0, what + ", before y");
+            expect_close(slice(all, 1, 2 + N, N + 5), slice(wide, 1, 2 + N, N + 5), 0, 0, what + ", after y");
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(MatmulKernel, NaNStaysInItsRowAndColumn) {
   Tensor a = random_tensor({4, 3}, 1), b = random_tensor({3, 4}, 2), y({4, 4}, DType::f64);
   a.mutable_data<double>()[3 * 2 + 1] = std::numeric_limits<double>::quiet_NaN();
