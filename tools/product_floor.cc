@@ -1,5 +1,8 @@
 #include "tapehead/tools/product_floor.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "tapehead/backends/backend.h"
 #include "tapehead/core/stopwatch.h"
 #include "tapehead/core/view.h"
@@ -23,24 +26,32 @@ double product_flops(const LanguageModel& model, int64_t rows) {
 
 ReferenceProduct::ReferenceProduct(DType dtype, int64_t columns) {
   constexpr int64_t kRows = 1024, kDepth = 1024;
-  const DType of = dtype == DType::f16 ? DType::f32 : dtype;
-  Generator random{.seed = 1};
-  a_ = random_normal({kRows, kDepth}, 0, 1, random, of);
-  b_ = transpose(random_normal({columns, kDepth}, 0, 1, random, of), 0, 1);
-  y_ = Tensor({kRows, columns}, of);
+  std::vector<DType> dtypes = {dtype};
+  if (is_half(dtype)) dtypes.push_back(DType::f32);
+  for (const DType of : dtypes) {
+    Generator random{.seed = 1};
+    const Tensor a = random_normal({kRows, kDepth}, 0, 1, random, of);
+    const Tensor b = random_normal({columns, kDepth}, 0, 1, random, of);
+    by_dtype_.push_back({a, transpose(b, 0, 1), Tensor({kRows, columns}, of)});
+  }
 }
 
-double ReferenceProduct::seconds() {
-  Backend& device = backend(y_);
-  device.synchronize();
-  const Stopwatch stopwatch;
-  device.matmul(1, a_, b_, 0, y_);
-  device.synchronize();
-  return stopwatch.seconds();
+double ReferenceProduct::seconds() const {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (auto [a, b, y] : by_dtype_) {
+    Backend& device = backend(y);
+    device.synchronize();
+    const Stopwatch stopwatch;
+    device.matmul(1, a, b, 0, y);
+    device.synchronize();
+    fastest = std::min(fastest, stopwatch.seconds());
+  }
+  return fastest;
 }
 
 double ReferenceProduct::flops() const {
-  return 2.0 * static_cast<double>(a_.numel()) * static_cast<double>(b_.size(1));
+  const Operands& one = by_dtype_.front();
+  return 2.0 * static_cast<double>(one.a.numel()) * static_cast<double>(one.b.size(1));
 }
 
 }  // namespace tapehead

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace tapehead {
 namespace {
 
@@ -14,9 +16,12 @@ TEST(ProductFloor, CountsTheProductsOfAStep) {
 }
 
 TEST(ProductFloor, KnowsTheReferencesSize) {
-  ReferenceProduct product(DType::f32, 16);
-  EXPECT_EQ(product.flops(), 2.0 * 1024 * 1024 * 16);
-  EXPECT_GT(product.seconds(), 0);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const ReferenceProduct product(dtype, 16);
+    EXPECT_EQ(product.flops(), 2.0 * 1024 * 1024 * 16);
+    EXPECT_GT(product.seconds(), 0);
+    EXPECT_LT(product.seconds(), std::numeric_limits<double>::infinity());
+  }
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ def heads_section(part):
 Forward and backward together, mean over random targets, gradients of input and weight; `tapehead bench head` with its default options.
 
 The roofline share is the time that the three matrix products alone would take, at the rate that the best library here reaches on a
-large product in the same run (OpenBLAS; for bf16 oneDNN where the processor multiplies it faster), divided by the op's time. Memory is what
+large product in the same run (oneDNN's, for bf16 the faster one of its own and of f32), divided by the op's time. Memory is what
 the op allocates beside its arguments, gradients included.
 
 {table(columns, rows)}
@@ -162,7 +162,7 @@ def training_section(part):
 Forward, backward, clipping of the gradient and AdamW (PyTorch's fused or its foreach, whichever was faster); `tapehead bench train` with its
 default options, without dropout, beside the same model whose loss PyTorch computes from the whole logits.
 
-The floor share is the time that the step's matrix products alone would take at the rate that OpenBLAS reaches on a large product in
+The floor share is the time that the step's matrix products alone would take at the rate that oneDNN reaches on a large product in
 the same run, divided by the step's time.
 
 {table(columns, rows)}
