@@ -68,7 +68,7 @@ TEST_F(Head, ChoosesThroughputUnlessMethodOrRowsAreGiven) {
   const Args plan = {"plan", "--rows", "4000", "--features", "64", "--classes", "500", "--json"};
   const auto options = [&](const Args& more) { return run_json(plan + more)["options"]; };
   EXPECT_EQ(options({})["chunking_method"], "throughput");
-  EXPECT_EQ(options({})["batch_chunk_size"], 512);
+  EXPECT_EQ(options({})["batch_chunk_size"], 256);
   EXPECT_EQ(options({"--batch-chunk-size", "8"})["chunking_method"], nullptr);
   EXPECT_EQ(options({"--batch-chunk-size", "8"})["batch_chunk_size"], 8);
   EXPECT_EQ(options({"--chunking-method", "auto"})["chunking_method"], "aspect_ratio");
@@ -77,7 +77,7 @@ TEST_F(Head, ChoosesThroughputUnlessMethodOrRowsAreGiven) {
   EXPECT_EQ(run_json(head(good(), {"--json"}))["options"]["chunking_method"], "throughput");
   EXPECT_EQ(run_json(head(good(), {"--reference", "--json"}))["path"], "reference");
   const Args bench = {"bench", "head", "--shape", "700,16,300", "--repeats", "1", "--json"};
-  EXPECT_EQ(run_json(bench)["rows_per_chunk"], 512);
+  EXPECT_EQ(run_json(bench)["rows_per_chunk"], 256);
   EXPECT_EQ(run_json(bench + Args{"--reference"})["rows_per_chunk"], 700);
 }
 
