@@ -21,7 +21,8 @@ struct Tuning {
 ///    fast at 128 and 256; with 16 bits, where each chunk widens the weight, 512 rows were 1.06 to 1.18 times
 ///    as fast as 256;
 ///  - in f32, sparse and dense products were even at one class in 11 (768 features, 50257 classes) and
-///    in 16 (256, 8192). Other dtypes are taken to be alike.
+///    in 16 (256, 8192), when the dense ones were OpenBLAS's, which took a tenth longer. Other dtypes are
+///    taken to be alike.
 ///
 /// CUDA, not measured, from an H100's data sheet: while a byte comes from memory, its products do some 125
 /// multiply-adds in 16 bits and 10 in f32.

@@ -78,7 +78,7 @@ class LinearCrossEntropyOptions {
   ///  3. Method "auto" is aspect_ratio, and under compact at most floor_pow2(N·C / (4·F)) rows (N / 2 for
   ///     probabilities). "auto_table" is aspect_ratio for f16 and bf16 on the CPU, else aspect_ratio:2.
   ///  4. aspect_ratio:n is min(next_pow2(ceil(N / ceil(C / F))) / n, N) rows, at least 1. throughput is
-  ///     the rows from which on products gain little (512 on the CPU: backends/tuning.h), at most N.
+  ///     the rows from which on products gain little (backends/tuning.h), at most N.
   ///     budget:SIZE counts the whole transient memory, beyond inputs, results and gradients, as if some rows
   ///     were ignored and every extra were used.
   ///  5. No method: the given size, at most N, or one chunk.

@@ -84,7 +84,7 @@ LinearCrossEntropyProblem problem_of(const Tensor& input, const Tensor& weight, 
                                      const LinearCrossEntropyArgs& args, const RowLoss& rows);
 
 /// The plan for dense arguments of a two-dimensional weight. Of `args`, tensors are not read. Memory that
-/// libraries take for themselves (OpenBLAS's packing buffers), and sorting what a gradient filter leaves
+/// products take for themselves (packed and widened panels), and sorting what a gradient filter leaves
 /// (some 20 bytes an entry), is not in it. Throws what resolve() does.
 LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropyProblem& problem,
                                                  const LinearCrossEntropyArgs& args);

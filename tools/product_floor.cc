@@ -6,6 +6,7 @@
 #include "tapehead/backends/backend.h"
 #include "tapehead/core/stopwatch.h"
 #include "tapehead/core/view.h"
+#include "tapehead/models/muon.h"
 #include "tapehead/ops/random.h"
 
 namespace tapehead {
@@ -15,9 +16,8 @@ double product_flops(const LanguageModel& model, int64_t rows) {
   const double T = static_cast<double>(config.n_positions), N = static_cast<double>(rows) * T;
   // Every matrix in a block is multiplied with each token once, and so is the head's. Tables that are looked up in are not.
   double weights = static_cast<double>(model.head_weight().numel());
-  for (const auto& [name, parameter] : model.parameters()) {
-    const bool in_block = name.find(".h.") != name.npos || name.find(".layers.") != name.npos;
-    if (in_block && parameter.dim() == 2) weights += static_cast<double>(parameter.numel());
+  for (const auto& parameter : model.parameters()) {
+    if (MuonOptimizer::is_layer_matrix(parameter)) weights += static_cast<double>(parameter.second.numel());
   }
   const double attention = static_cast<double>(config.n_layer) * 2 *
                            (2 * N * T * static_cast<double>(config.n_head * config.head_width())) / 2;

@@ -1,4 +1,4 @@
-// What a training step cannot be faster than: its matrix products alone.
+// What a training step is measured against: its matrix products alone, at the rate of a large one.
 #pragma once
 
 #include <vector>

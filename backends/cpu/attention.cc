@@ -17,6 +17,8 @@
 
 namespace tapehead {
 
+namespace {
+
 // The positions of one head: rows of D numbers, any distance apart.
 template <class T>
 struct Head {
@@ -30,7 +32,7 @@ struct Head {
 
 // Rows [t, t + n) of a head in the arithmetic's type, zero-padded: in place if so already, else in `scratch`.
 template <class W, class T>
-static Matrix<const W> load(const Head<const T>& x, int64_t t, int64_t n, int64_t width, W* scratch) {
+Matrix<const W> load(const Head<const T>& x, int64_t t, int64_t n, int64_t width, W* scratch) {
   if constexpr (std::is_same_v<W, T>) {
     if (padded<W>(width) == width) return {x.data + t * x.step, x.step};
   }
@@ -44,7 +46,7 @@ static Matrix<const W> load(const Head<const T>& x, int64_t t, int64_t n, int64_
 
 // The same rows as columns: (width, kBlock), padded with zeros.
 template <class W, class T>
-static void load_transposed(const Head<const T>& x, int64_t t, int64_t n, int64_t width, W* to) {
+void load_transposed(const Head<const T>& x, int64_t t, int64_t n, int64_t width, W* to) {
   for (int64_t d = 0; d < width; ++d) {
     for (int64_t i = 0; i < n; ++i) to[d * kBlock + i] = static_cast<W>(x.data[(t + i) * x.step + d]);
     std::fill(to + d * kBlock + n, to + (d + 1) * kBlock, W{0});
@@ -52,7 +54,7 @@ static void load_transposed(const Head<const T>& x, int64_t t, int64_t n, int64_
 }
 
 template <class W, class T>
-static void store(const W* from, int64_t t, int64_t n, int64_t width, const Head<T>& y) {
+void store(const W* from, int64_t t, int64_t n, int64_t width, const Head<T>& y) {
   for (int64_t i = 0; i < n; ++i) {
     T* to = y.data + (t + i) * y.step;
     for (int64_t d = 0; d < width; ++d) to[d] = static_cast<T>(from[i * padded<W>(width) + d]);
@@ -116,7 +118,7 @@ struct Scratch {
 
 // Calls f(unit, scratch) for all units, each thread with `size` numbers of its own.
 template <class W, class F>
-static void for_units(int64_t units, int64_t size, F&& f) {
+void for_units(int64_t units, int64_t size, F&& f) {
   const int64_t workers = std::min<int64_t>(omp_get_max_threads(), units);
   size = padded<W>(size);
   Tensor scratch({workers, size}, dtype_of<W>(), Device{Device::cpu});
@@ -128,6 +130,8 @@ static void for_units(int64_t units, int64_t size, F&& f) {
     }
   });
 }
+
+}  // namespace
 
 void CpuBackend::attention(const Attention& args, Tensor& y, Tensor& lse) {
   if (lse.numel() == 0) return;

@@ -1,5 +1,6 @@
-// Matrix products: those of f32 through oneDNN, or by a kernel of our own if they have few rows; those of bf16 through oneDNN
-// where the processor has arithmetic for them; those of f64, and the smallest, through OpenBLAS.
+// Matrix products: those of f32 through oneDNN, or by a kernel of our own if they have few rows; those of
+// bf16 through oneDNN where the processor is faster at them than at f32; those of f64, and of f32 what
+// suits_openblas() names, through OpenBLAS.
 #include <cblas.h>
 
 #include <cstdlib>
@@ -38,7 +39,8 @@ struct Layout {
 
 }  // namespace
 
-// OpenBLAS sums products of fewer multiply-adds in one go, however long their inner dimension is; so we sum parts of it here.
+// OpenBLAS sums products of fewer multiply-adds in one go, however long their inner dimension is; so we sum
+// parts of it here.
 constexpr double kSmallProduct = 1 << 20;
 constexpr blasint kSmallDepth = 128;
 
@@ -46,8 +48,9 @@ static bool is_small(blasint m, blasint n, blasint k) {
   return static_cast<double>(m) * n * k < kSmallProduct;
 }
 
-// What OpenBLAS does faster than oneDNN in f32: products so small that preparing is most of them, those by a vector, and sums
-// of few terms that are added to y. (It clears y before it adds to it where beta is 0, which oneDNN does not.)
+// What OpenBLAS does faster than oneDNN in f32: products so small that preparing is most of them, those by a
+// vector, and sums of few terms that are added to y. (It clears y before it adds to it where beta is 0, which
+// oneDNN does not.)
 static bool suits_openblas(blasint m, blasint n, blasint k, float beta) {
   constexpr blasint kThin = 8, kFewTerms = 64;
   return is_small(m, n, k) || std::min({m, n, k}) < kThin || (beta != 0 && k <= kFewTerms);
@@ -93,11 +96,12 @@ static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alp
   }
 }
 
-// ---- 16-bit operands that oneDNN does not take. OpenBLAS has no product for them: panels are widened to f32, in which products of
+// ---- 16-bit operands that oneDNN does not take. OpenBLAS has no product for them: panels are widened to
+// f32, in which products of
 // 16-bit numbers are exact, and multiplied there.
 
-// At most so many rows or columns at a time: three panels of 4 MiB stay in a thread's workspace, and widening one is
-// little beside multiplying it.
+// At most so many rows or columns at a time: three panels of 4 MiB stay in a thread's workspace, and widening
+// one is little beside multiplying it.
 constexpr int64_t kPanel = 1024;
 constexpr int64_t kDepth = 1024;
 

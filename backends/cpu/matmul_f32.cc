@@ -38,7 +38,8 @@ struct Range {
   int64_t begin, size;
 };
 
-/// Part `i` of n cut into `parts`, all but the last one a multiple of `step` long; the last ones can be empty.
+/// Part `i` of n cut into `parts`, all but the last one a multiple of `step` long; the last ones can be
+/// empty.
 Range part(int64_t n, int64_t parts, int64_t i, int64_t step) {
   const int64_t size = ((n + parts - 1) / parts + step - 1) / step * step;
   const int64_t begin = std::min(i * size, n);
@@ -70,9 +71,11 @@ void matmul_f32(int64_t M, int64_t N, int64_t K, float alpha, FloatMatrix a, Flo
       if (of_tile != dnnl_success) status = of_tile;
     }
   });
-  check<RuntimeError>(status == dnnl_success,
-                      "[matmul] oneDNN's sgemm of ({}, {}) by ({}, {}) failed: status {}", M, K, K, N,
-                      static_cast<int>(status.load()));
+  check<OutOfMemoryError>(status != dnnl_out_of_memory,
+                          "out of memory: oneDNN's panels of ({}, {}) by ({}, {})", M, K, K, N);
+  check<SystemError>(status == dnnl_success,
+                     "[matmul] oneDNN's sgemm of ({}, {}) by ({}, {}) failed: status {}", M, K, K, N,
+                     static_cast<int>(status.load()));
 }
 
 }  // namespace tapehead

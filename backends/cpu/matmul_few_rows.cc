@@ -1,12 +1,14 @@
 // Products of few rows with a large matrix.
 //
-// Libraries pack both matrices before they multiply: the price of one pass over b, which hundreds of rows share. A few
-// cannot, and meet it again at every chunk of a head and at every token that a model generates. Here b's part of a tile comes
-// straight into the first-level cache, widened on the way if it has 16 bits, and its next lines are fetched meanwhile.
+// Libraries pack both matrices before they multiply: the price of one pass over b, which hundreds of rows
+// share. A few cannot, and meet it again at every chunk of a head and at every token that a model generates.
+// Here b's part of a tile comes straight into the first-level cache, widened on the way if it has 16 bits,
+// and its next lines are fetched meanwhile.
 //
-// Measured beside oneDNN (768 features, 50257 columns, f32, two threads with AVX-512), logits and input gradient: 1.4 and 1.2
-// times as fast at 16 rows, 0.9 and 0.7 at 64. With operands of bf16, beside widening panels for oneDNN, even at 64 rows. The
-// weight gradient, whose inner dimension is the few rows, gains nothing.
+// Measured beside oneDNN (768 features, 50257 columns, f32, two threads with AVX-512), logits and input
+// gradient: 1.4 and 1.2 times as fast at 16 rows, 0.9 and 0.7 at 64. With operands of bf16, beside widening
+// panels for oneDNN, no slower up to 128. The weight gradient, whose inner dimension is the few rows, gains
+// nothing.
 #include "tapehead/backends/cpu/matmul_few_rows.h"
 
 #include <algorithm>
@@ -33,8 +35,8 @@ using Vector = hn::Vec<F32>;
 // A tile's sums stay in registers: kTileRows x 2 vectors, of 32 registers with AVX-512 and of 16 otherwise.
 constexpr int kTileRows = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
 constexpr int kMostVectors = 2;
-// Products are summed in runs of so many, and the runs' sums then: closer than one long sum, and b's part of a run stays
-// in the second-level cache.
+// Products are summed in runs of so many, and the runs' sums then: closer than one long sum, and b's part of
+// a run stays in the second-level cache.
 constexpr int64_t kRun = 128;
 
 // A matrix of f32, f16 or bf16 by its two steps, of which one is 1.
@@ -49,8 +51,8 @@ struct Matrix {
   }
 };
 
-// What a later tile will want, fetched evenly while this one is summed: of `rows` rows, `step` bytes apart, the first `bytes`, two
-// lines at a time. Into the second-level cache: the first one is full of this tile.
+// What a later tile will want, fetched evenly while this one is summed: of `rows` rows, `step` bytes apart,
+// the first `bytes`, two lines at a time. Into the second-level cache: the first one is full of this tile.
 struct Ahead {
   const std::byte* first;
   int64_t step, rows, bytes;
@@ -116,8 +118,8 @@ void AddRows(int64_t rows, int64_t K, float alpha, const float* a, int64_t a_row
   if constexpr (R > 1) AddRows<V, R - 1>(rows, K, alpha, a, a_row, b, b_row, sums, sums_row, ahead);
 }
 
-// b's columns are dense, each a dot product's side: the logits' product. So the tiles are turned around: they take columns
-// of b as their rows, and rows of `a`, packed as (tile, K, width), as their vectors.
+// b's columns are dense, each a dot product's side: the logits' product. So the tiles are turned around: they
+// take columns of b as their rows, and rows of `a`, packed as (tile, K, width), as their vectors.
 template <int V>
 void ByColumns(float alpha, const Matrix& a, const Matrix& b, float beta, int64_t M, int64_t N, int64_t K,
                float* y, int64_t y_row) {
@@ -176,8 +178,9 @@ void ByRows(float alpha, const Matrix& a, const Matrix& b, float beta, int64_t M
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), width = V * lanes,
                 row_tiles = (M + kTileRows - 1) / kTileRows;
   parallel_for((N + width - 1) / width, 1, [&](int64_t begin, int64_t end) {
-    // A run of `a`, and one of some of b's columns, lie dense: rows are often a power of two apart, and would share few places
-    // in the cache. y's last columns have a tile of their own where they are less than its width.
+    // A run of `a`, and one of some of b's columns, lie dense: rows are often a power of two apart, and would
+    // share few places in the cache. y's last columns have a tile of their own where they are less than its
+    // width.
     const int64_t left = begin * width, last = std::min(N, end * width), edge = last % width;
     const bool narrow = b.dtype != DType::f32;
     std::vector<float> a_run(static_cast<size_t>(M * kRun)), b_run(static_cast<size_t>(kRun * width)),
@@ -246,8 +249,8 @@ namespace tapehead {
 
 HWY_EXPORT(FewRows);
 
-// Measured: with more rows a library is faster, even if a matrix of 16 bits has to be widened for it; and for so small a matrix
-// packing costs nothing to speak of.
+// Measured: with more rows a library is faster, even if a matrix of 16 bits has to be widened for it; and for
+// so small a matrix packing costs nothing to speak of.
 constexpr int64_t kFewRows = 32, kFewRowsOf16Bits = 128;
 constexpr int64_t kLargeMatrix = int64_t{1} << 17;
 

@@ -1,4 +1,5 @@
-// The CUDA backend's row pass of cross entropy against the CPU's: every argument, every dtype, rows that begin anywhere.
+// The CUDA backend's row pass of cross entropy against the CPU's: every argument, every dtype, rows that
+// begin anywhere.
 #include <map>
 
 #include "tapehead/tests/backends/twin.h"

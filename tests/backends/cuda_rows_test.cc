@@ -1,5 +1,5 @@
-// The CUDA backend's kernels of rows, sparse products and attention against the CPU's, in every dtype, on odd sizes and rows
-// that begin anywhere.
+// The CUDA backend's kernels of rows, sparse products and attention against the CPU's, in every dtype, on odd
+// sizes and rows that begin anywhere.
 #include "tapehead/tests/backends/twin.h"
 
 namespace tapehead {

@@ -1,11 +1,12 @@
-// What the CUDA backend does for a training step, beside the CPU's: optimisers, the norm of gradients, targets.
+// What the CUDA backend does for a training step, beside the CPU's: optimisers, the norm of gradients,
+// targets.
 #include "tapehead/tests/backends/twin.h"
 
 namespace tapehead {
 namespace {
 
-// Parameters, gradients, two moments and, for 16 bits, master weights of several tensors, one of which takes more than one
-// block, and one none.
+// Parameters, gradients, two moments and, for 16 bits, master weights of several tensors, one of which takes
+// more than one block, and one none.
 struct Step {
   std::vector<Twin> p, g, first, second, master;
 

@@ -161,8 +161,8 @@ TEST(MatmulKernel, FewRowsOfALargeMatrix) {
     if (beta != 0) backend(exact).copy(slice(before, 1, 2, 2 + N), exact);
     backend(exact).matmul(alpha, a.to(DType::f64), b.to(DType::f64), beta, exact);
     backend(y).matmul(alpha, a, b, beta, y);
-    // Runs of 128 sums may each be off by 64 epsilons of their terms' magnitudes, 1/4 a term; rounding is a random walk, of
-    // which six epsilons are a bound that a missing or doubled term breaks by far.
+    // Runs of 128 sums may each be off by 64 epsilons of their terms' magnitudes, 1/4 a term; rounding is a
+    // random walk, of which six epsilons are a bound that a missing or doubled term breaks by far.
     expect_close(y.to(DType::f64), exact, 0, 6 * epsilon(DType::f32) * static_cast<double>(a.size(1)) / 4,
                  what);
     for (const auto& [begin, end] : {std::pair(int64_t{0}, int64_t{2}), std::pair(2 + N, N + 5)}) {
@@ -224,7 +224,8 @@ TEST(MatmulKernel, FewRowsHaveTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-// Each thread has a tile of y of its own. Small whole numbers are summed exactly, so a term too many or too few shows.
+// Each thread has a tile of y of its own. Small whole numbers are summed exactly, so a term too many or too
+// few shows.
 TEST(MatmulKernel, TilesOfAnyNumberOfThreadsCoverTheProduct) {
   const auto whole = [](const Shape& shape, uint64_t seed) {
     std::vector<int64_t> values = random_indices(shape, 9, seed).to_vector<int64_t>();
@@ -233,7 +234,7 @@ TEST(MatmulKernel, TilesOfAnyNumberOfThreadsCoverTheProduct) {
   };
   const int before = omp_get_max_threads();
   for (const auto& [M, N, K] :
-       std::vector<std::array<int64_t, 3>>{{130, 137, 61}, {9, 4001, 40}, {1100, 40, 24}}) {
+       std::vector<std::array<int64_t, 3>>{{130, 137, 65}, {33, 4001, 70}, {1100, 40, 66}}) {
     const Tensor a = whole({M, K}, 1), b = whole({K, N}, 2), wide = whole({M, N + 5}, 3);
     for (const bool a_by_columns : {false, true}) {
       for (const bool b_by_columns : {false, true}) {
@@ -257,7 +258,12 @@ TEST(MatmulKernel, TilesOfAnyNumberOfThreadsCoverTheProduct) {
         }
       }
     }
-  }
+  }  // A product for each of a batch, by one matrix.
+  const Tensor a = whole({3, 70, 70}, 4), b = whole({70, 240}, 5), y = whole({3, 70, 240}, 6);
+  const Tensor expected = naive_product(1, a, b, 2, y);
+  Tensor sum = y.clone();
+  backend(sum).matmul(1, a, b, 2, sum);
+  expect_close(sum.to(DType::f64), expected, 0, 0, "a batch");
 }
 
 TEST(MatmulKernel, NaNStaysInItsRowAndColumn) {
