@@ -15,9 +15,12 @@ TEST(ByteSize, IsANumberAndAUnit) {
   EXPECT_EQ(parse_size("5000"), 5000);
   EXPECT_EQ(parse_size("7B"), 7);
   EXPECT_EQ(parse_size("1.5GB"), 1'500'000'000);
-  EXPECT_EQ(parse_size("3kB"), 3000);
   EXPECT_EQ(parse_size("64MiB"), 64 << 20);
-  EXPECT_EQ(parse_size("2TiB"), int64_t{2} << 40);
+  int64_t decimal = 1, binary = 1;
+  for (const std::string letter : {"k", "M", "G", "T"}) {
+    EXPECT_EQ(parse_size("3" + letter + "B"), 3 * (decimal *= 1000)) << letter;
+    EXPECT_EQ(parse_size("3" + (letter == "k" ? "K" : letter) + "iB"), 3 * (binary *= 1024)) << letter;
+  }
 }
 
 TEST(ByteSize, RefusesTheRestByItsText) {

@@ -17,6 +17,7 @@
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
 #include "tapehead/core/folder_lock.h"
+#include "tapehead/models/content_hash.h"
 #include "tapehead/models/text.h"
 #include "tapehead/tests/models/sources_fixture.h"
 
@@ -110,6 +111,44 @@ TEST_F(DatasetFolderTest, DocumentsEndWithTheEndOfTextAndPromptsAreMarked) {
   EXPECT_EQ(table[1].begin, table[0].end);
   EXPECT_FALSE(table[1].has_prompt());
   EXPECT_FALSE(made.held_out.has_value());
+}
+
+// As the post-processor of Llama 3 has it, of which encode() does nothing.
+TEST_F(DatasetFolderTest, DocumentsBeginWithTheBeginningOfTextWhereThereIsOne) {
+  write("a.jsonl", "{\"prompt\": \"one two\", \"completion\": \" three\"}\n{\"text\": \"four\"}\n");
+  const std::string llama3 = "tests/golden/tokenizer/llama3";
+  const DatasetFolder made =
+      prepare({.sources = {path("a.jsonl")}, .tokenizer = llama3, .documents = {.held_out = 0}});
+  const std::vector<int64_t> begin = {made.tokenizer.beginning_of_text().value()},
+                             end = {made.tokenizer.end_of_text()};
+  std::vector<int64_t> expected;
+  for (const std::vector<int64_t>& part :
+       {begin, encode(made.tokenizer, "one two"), encode(made.tokenizer, " three"), end,  //
+        begin, encode(made.tokenizer, "four"), end})
+    expected.insert(expected.end(), part.begin(), part.end());
+  const TokenStream& stream = made.training.streams()[0];
+  EXPECT_EQ(all_tokens(stream), expected);
+  // The beginning belongs to the prompt.
+  EXPECT_EQ((*stream.documents())[0].first_target, 1 + std::ssize(encode(made.tokenizer, "one two")));
+
+  const std::string text = write("book.txt", lines(500));
+  const DatasetFolder whole = prepare({.sources = {text}, .tokenizer = llama3, .documents = {.held_out = 0}});
+  std::vector<int64_t> once = begin;
+  for (const int64_t id : encode(made.tokenizer, lines(500))) once.push_back(id);
+  EXPECT_EQ(all_tokens(whole.training.streams()[0]), once);
+}
+
+// Hazard: folders of different files may hold the same bytes in a row.
+TEST(ContentHashTest, WhatIsAddedCountsWithItsLengthAndInItsOrder) {
+  const auto hash = [](const std::vector<std::string>& parts) {
+    ContentHash all;
+    for (const std::string& part : parts) all.add(part);
+    return all.digest();
+  };
+  EXPECT_EQ(hash({"ab", "c"}), hash({"ab", "c"}));
+  EXPECT_NE(hash({"ab", "c"}), hash({"a", "bc"}));
+  EXPECT_NE(hash({"ab", "c"}), hash({"c", "ab"}));
+  EXPECT_NE(hash({"ab", ""}), hash({"ab"}));
 }
 
 TEST_F(DatasetFolderTest, TokensAreKeptUntilSomethingChanges) {

@@ -256,6 +256,26 @@ TEST_F(TokenizerJson, MergesMayBeStringsOrPairs) {
   }
 }
 
+// Hazard: two tokenizers of the same tokens that cut a text otherwise pass for one.
+TEST_F(TokenizerJson, TheHashTellsSettingsApartThatChangeTheTokensOfAText) {
+  const nlohmann::json gpt2_rule = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  const std::vector<std::function<void(nlohmann::json&)>> changes = {
+      [](auto&) {},
+      [&](auto& document) { document["pre_tokenizer"] = gpt2_rule; },
+      [](auto& document) { document["normalizer"] = nullptr; },
+      [](auto& document) { document["model"]["ignore_merges"] = true; },
+      [](auto& document) { document["added_tokens"][3]["content"] = "<other>"; },
+      [](auto& document) { document["added_tokens"][3]["normalized"] = true; }};
+  std::set<std::string> hashes;
+  for (const auto& change : changes) {
+    write(change);
+    hashes.insert(Tokenizer::load(folder_).hash());
+  }
+  write_file_atomically(config_, R"({"eos_token": "a"})");
+  hashes.insert(Tokenizer::load(folder_).hash());
+  EXPECT_EQ(hashes.size(), changes.size() + 1);
+}
+
 TEST_F(TokenizerJson, OfAddedTokensThatBeginAlikeTheLongestIsFound) {
   write([](auto& document) { document["added_tokens"][4]["content"] = "<tool"; });
   const int32_t longer = golden_["added_tokens"][3]["id"];
