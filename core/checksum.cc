@@ -1,6 +1,6 @@
 #include "tapehead/core/checksum.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <xxhash.h>
 
 namespace tapehead {

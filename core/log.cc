@@ -1,5 +1,6 @@
 #include "tapehead/core/log.h"
 
+#include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
 #include <algorithm>

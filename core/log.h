@@ -1,16 +1,18 @@
 // What the program tells its user besides results: lines on standard error, through spdlog.
 #pragma once
 
-#include <spdlog/logger.h>
-
 #include <string>
 #include <string_view>
 #include <vector>
 
+namespace spdlog {
+class logger;
+}
+
 namespace tapehead {
 
-/// The program's logger: logger().info("step {}", n). Thread-safe. Its level is that of the environment
-/// variable TAPEHEAD_LOG at the first call, else info.
+/// The program's logger; with <spdlog/logger.h>, logger().info("step {}", n). Thread-safe. Its level is that of
+/// the environment variable TAPEHEAD_LOG at the first call, else info.
 spdlog::logger& logger();
 
 /// Nothing below `level` is shown: trace, debug, info, warning, error, critical, off. Throws ValueError.

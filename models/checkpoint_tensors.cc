@@ -51,16 +51,21 @@ CheckpointTensors::CheckpointTensors(const std::string& path)
       path, kState);
   state_ = state->second;
   if (checksums == file_.metadata().end()) return;
-  checksums_ = Json::parse(checksums->second, nullptr, /*allow_exceptions=*/false);
+  const Json listed = Json::parse(checksums->second, nullptr, /*allow_exceptions=*/false);
+  checksums_.emplace();
+  for (const auto& [key, sum] : listed.items()) {
+    if (sum.is_string()) checksums_->emplace(key, sum);
+  }
   verify(kState, "its state", state_);
 }
 
 void CheckpointTensors::verify(const std::string& key, const std::string& what,
                                std::string_view bytes) const {
-  const bool known = checksums_.is_object() && checksums_.contains(key);
-  check<ValueError>(known && checksums_.at(key) == checksum(bytes),
+  const auto known = checksums_->find(key);
+  const bool found = known != checksums_->end();
+  check<ValueError>(found && known->second == checksum(bytes),
                     "[checkpoint] {} is damaged: {} {}; another checkpoint of the run may be whole", path_,
-                    what, known ? "does not match its checksum" : "has no checksum");
+                    what, found ? "does not match its checksum" : "has no checksum");
 }
 
 bool CheckpointTensors::has_optimizer() const {
@@ -76,7 +81,7 @@ Tensor CheckpointTensors::tensor(const std::string& name, const Tensor& to, bool
       "[checkpoint] tensor {} of {} is {} of shape {}, but the model's is {} of shape {}: it is a "
       "checkpoint of another model",
       name, path_, from.dtype(), from.shape(), to.dtype(), to.shape());
-  if (!checksums_.is_null()) verify(name, "tensor " + name, bytes_of(from));
+  if (checksums_) verify(name, "tensor " + name, bytes_of(from));
   check<ValueError>(device_runtime(from.device()).all_finite(from),
                     "[checkpoint] tensor {} of {} holds a NaN or an infinity", name, path_);
   return from;

@@ -9,7 +9,8 @@
 // there.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "tapehead/core/safetensors.h"
@@ -54,7 +55,7 @@ class CheckpointTensors {
   std::string path_;
   SafetensorsFile file_;
   std::string state_;
-  nlohmann::ordered_json checksums_;  // null in files of version 1, which have none
+  std::optional<std::map<std::string, std::string>> checksums_;  // files of version 1 have none
 };
 
 /// The name under which a checkpoint holds a master weight.

@@ -1,7 +1,6 @@
 // tapehead bench: how fast things are, beside what their matrix products alone would take.
 #include "tapehead/tools/bench.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "tapehead/tools/commands.h"
@@ -14,13 +13,12 @@ double median(std::vector<double> values) {
   return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-void add_bench(CLI::App& program) {
-  CLI::App* bench =
-      program.add_subcommand("bench", "Measure speed, beside what the matrix products alone take");
-  bench->require_subcommand(1);
-  add_bench_head(*bench);
-  add_bench_train(*bench);
-  bench->footer("Example:\n  tapehead bench head --shape 2048,256,8192\n  tapehead bench train");
+void add_bench(Command program) {
+  Command bench = program.add_command("bench", "Measure speed, beside what the matrix products alone take");
+  bench.require_command();
+  add_bench_head(bench);
+  add_bench_train(bench);
+  bench.footer("Example:\n  tapehead bench head --shape 2048,256,8192\n  tapehead bench train");
 }
 
 }  // namespace tapehead

@@ -3,15 +3,13 @@
 
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include "tapehead/tools/command_line.h"
 
 namespace tapehead {
 
 /// `bench head` and `bench train`, as subcommands of `bench`.
-void add_bench_head(CLI::App& bench);
-void add_bench_train(CLI::App& bench);
+void add_bench_head(Command bench);
+void add_bench_train(Command bench);
 
 /// Of one value or more.
 double median(std::vector<double> values);

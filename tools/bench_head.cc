@@ -1,7 +1,6 @@
 // tapehead bench head: how fast the head is, beside what its matrix products alone would take.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "tapehead/core/memory.h"
@@ -114,21 +113,18 @@ void bench_head(const HeadBench& o) {
 
 }  // namespace
 
-void add_bench_head(CLI::App& bench) {
-  CLI::App* head = bench.add_subcommand("head", "linear_cross_entropy, forward and backward");
+void add_bench_head(Command bench) {
+  Command head = bench.add_command("head", "linear_cross_entropy, forward and backward");
   const auto options = std::make_shared<HeadBench>();
-  head->add_option("--shape", options->shape, "rows, features and classes")
-      ->type_name("N,F,C")
-      ->capture_default_str();
-  head->add_option("--dtype", options->dtype, "f64, f32, f16 or bf16")->capture_default_str();
-  options->head.add_options(*head);
-  head->add_option("--ignored", options->ignored, "share of the rows that are ignored")
-      ->capture_default_str();
-  head->add_option("--repeats", options->repeats, "how often; medians are printed")->capture_default_str();
-  options->compute.add_to(*head);
-  head->add_flag("--json", options->as_json, "print one JSON object");
-  head->footer("Example:\n  tapehead bench head --shape 2048,256,8192 --dtype bf16 --chunking-method auto");
-  head->callback([=] { bench_head(*options); });
+  head.add_option("--shape", options->shape, "rows, features and classes").type_name("N,F,C").show_default();
+  head.add_option("--dtype", options->dtype, "f64, f32, f16 or bf16").show_default();
+  options->head.add_options(head);
+  head.add_option("--ignored", options->ignored, "share of the rows that are ignored").show_default();
+  head.add_option("--repeats", options->repeats, "how often; medians are printed").show_default();
+  options->compute.add_to(head);
+  head.add_flag("--json", options->as_json, "print one JSON object");
+  head.footer("Example:\n  tapehead bench head --shape 2048,256,8192 --dtype bf16 --chunking-method auto");
+  head.callback([=] { bench_head(*options); });
 }
 
 }  // namespace tapehead

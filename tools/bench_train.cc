@@ -1,8 +1,7 @@
-// tapehead bench train: how fast a training step is, beside what its matrix products alone would take, and where its
-// time goes.
-#include <fmt/format.h>
+// tapehead bench train: how fast a training step is, beside what its matrix products alone would take, and
+// where its time goes.
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -155,18 +154,16 @@ void bench_train(const TrainBench& o) {
 
 }  // namespace
 
-void add_bench_train(CLI::App& bench) {
-  CLI::App* train =
-      bench.add_subcommand("train", "A training step of a GPT: forward, backward and optimizer");
+void add_bench_train(Command bench) {
+  Command train = bench.add_command("train", "A training step of a GPT: forward, backward and optimizer");
   const auto options = std::make_shared<TrainBench>();
-  options->step.add_options(*train);
-  train->add_option("--head-gradient-filter", options->gradient_filter, "as `train` takes it")
-      ->capture_default_str();
-  train->add_option("--repeats", options->repeats, "how often; medians are printed")->capture_default_str();
-  options->compute.add_to(*train);
-  train->add_flag("--capture", options->capture, "as `train` takes it; its operations are not told apart");
-  train->add_flag("--json", options->as_json, "print one JSON object");
-  train->footer(
+  options->step.add_options(train);
+  train.add_option("--head-gradient-filter", options->gradient_filter, "as `train` takes it").show_default();
+  train.add_option("--repeats", options->repeats, "how often; medians are printed").show_default();
+  options->compute.add_to(train);
+  train.add_flag("--capture", options->capture, "as `train` takes it; its operations are not told apart");
+  train.add_flag("--json", options->as_json, "print one JSON object");
+  train.footer(
       "A device works on while the program asks it for more: CUDA_LAUNCH_BLOCKING=1 makes the table tell "
       "its\n"
       "operations apart, and the step slower.\n\n"
@@ -176,7 +173,7 @@ void add_bench_train(CLI::App& bench) {
       "stands\n"
       "under forward: it makes its gradients there.\n\n"
       "Example:\n  tapehead bench train --preset gpt2-124m --context 64 --n-layer 6");
-  train->callback([=] { bench_train(*options); });
+  train.callback([=] { bench_train(*options); });
 }
 
 }  // namespace tapehead

@@ -1,7 +1,6 @@
 // tapehead compare-backends: whether a device computes what the CPU does, operation by operation.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -182,21 +181,21 @@ void compare(const CompareOptions& o) {
 
 }  // namespace
 
-void add_compare_backends(CLI::App& program) {
-  CLI::App* command = program.add_subcommand(
-      "compare-backends", "Find the operation that a device computes otherwise than the CPU");
+void add_compare_backends(Command program) {
+  Command command = program.add_command("compare-backends",
+                                        "Find the operation that a device computes otherwise than the CPU");
   const auto options = std::make_shared<CompareOptions>();
-  CLI::Option* run = command->add_option("RUN", options->run,
-                                         "folder of a run whose model to take; random weights if left out");
-  options->step.add_options(*command);
-  command->add_option("--optimizer", options->optimizer, "adamw, sgd or muon")->capture_default_str();
-  command->add_flag("--recompute-activations", options->recompute, "as `train` takes it");
+  Option run = command.add_option("RUN", options->run,
+                                  "folder of a run whose model to take; random weights if left out");
+  options->step.add_options(command);
+  command.add_option("--optimizer", options->optimizer, "adamw, sgd or muon").show_default();
+  command.add_flag("--recompute-activations", options->recompute, "as `train` takes it");
   for (const char* name : {"--preset", "--architecture", "--n-layer", "--n-head", "--n-embd", "--context",
                            "--vocab-size", "--dtype", "--optimizer", "--recompute-activations"})
-    run->excludes(command->get_option(name));
-  options->compute.add_to(*command);
-  command->add_flag("--json", options->as_json, "print one JSON object");
-  command->footer(
+    run.excludes(name);
+  options->compute.add_to(command);
+  command.add_flag("--json", options->as_json, "print one JSON object");
+  command.footer(
       "One training step on random tokens, forward, backward and update, runs on the CPU and then on the "
       "device. "
       "Every\n"
@@ -209,7 +208,7 @@ void add_compare_backends(CLI::App& program) {
       "Example:\n"
       "  tapehead compare-backends --preset gpt2-124m --n-layer 2 --context 64 --dtype bf16\n"
       "  tapehead compare-backends runs/book --batch-size 2 --json");
-  command->callback([=] { compare(*options); });
+  command.callback([=] { compare(*options); });
 }
 
 }  // namespace tapehead

@@ -4,15 +4,12 @@
 #include <string>
 
 #include "tapehead/core/device.h"
-
-namespace CLI {
-class App;
-}
+#include "tapehead/tools/command_line.h"
 
 namespace tapehead {
 
 /// Adds --threads N, which sets how many the process uses (set_cpu_threads) as soon as it is read.
-void add_threads_option(CLI::App& command);
+void add_threads_option(Command command);
 
 class ComputeOptions {
  public:
@@ -20,16 +17,16 @@ class ComputeOptions {
   explicit ComputeOptions(std::string device = "cpu") : device_(std::move(device)) {}
 
   /// Adds --device cpu|cuda and --threads.
-  void add_to(CLI::App& command);
+  void add_to(Command command);
   /// Adds --device alone: for what is only planned.
-  void add_device_to(CLI::App& command);
+  void add_device_to(Command command);
 
   /// Throws ValueError unless it is cpu or cuda.
   Device device() const { return parse_device(device_); }
 
-  /// Makes it the default device (core/device.h) while the guard lives. Throws what device_runtime() does, before any work is
-  /// done: ValueError if this build has no backend for it, SystemError if the machine has no such device, or none that
-  /// can be used.
+  /// Makes it the default device (core/device.h) while the guard lives. Throws what device_runtime() does,
+  /// before any work is done: ValueError if this build has no backend for it, SystemError if the machine has
+  /// no such device, or none that can be used.
   [[nodiscard]] DeviceGuard use_device() const;
 
  private:

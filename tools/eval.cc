@@ -1,7 +1,6 @@
 // tapehead eval: the loss of a trained model on text that it has not seen.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -58,19 +57,19 @@ void evaluate_run(const EvalOptions& options) {
 
 }  // namespace
 
-void add_eval(CLI::App& program) {
-  CLI::App* eval = program.add_subcommand("eval", "Measure a model's loss on text that it has not seen");
+void add_eval(Command program) {
+  Command eval = program.add_command("eval", "Measure a model's loss on text that it has not seen");
   const auto options = std::make_shared<EvalOptions>();
-  eval->add_option("RUN", options->run, "folder of the run")->required();
-  eval->add_option("--text", options->text, "measure on this text instead of the run's held-out part")
-      ->type_name("FILE");
-  eval->add_option("--batch-size", options->batch_size, "contexts computed at once")->capture_default_str();
-  options->compute.add_to(*eval);
-  eval->footer(
+  eval.add_option("RUN", options->run, "folder of the run").required();
+  eval.add_option("--text", options->text, "measure on this text instead of the run's held-out part")
+      .type_name("FILE");
+  eval.add_option("--batch-size", options->batch_size, "contexts computed at once").show_default();
+  options->compute.add_to(eval);
+  eval.footer(
       "Example:\n"
       "  tapehead eval runs/book\n"
       "  tapehead eval runs/book --text another.txt");
-  eval->callback([=] { evaluate_run(*options); });
+  eval.callback([=] { evaluate_run(*options); });
 }
 
 }  // namespace tapehead

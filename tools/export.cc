@@ -1,7 +1,6 @@
 // tapehead export: a run's model as a folder that Hugging Face's transformers loads.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -56,19 +55,19 @@ void export_model(const ExportOptions& options) {
 
 }  // namespace
 
-void add_export(CLI::App& program) {
-  CLI::App* command =
-      program.add_subcommand("export", "Write a model as a folder for Hugging Face's transformers");
+void add_export(Command program) {
+  Command command =
+      program.add_command("export", "Write a model as a folder for Hugging Face's transformers");
   const auto options = std::make_shared<ExportOptions>();
-  command->add_option("RUN", options->run, "folder of the run")->required();
-  command->add_option("DIR", options->folder, "folder to write, new or empty")->required();
-  command->add_option("--dtype", options->dtype, "f32, f16 or bf16; the run's own, unless given");
-  command->footer(
+  command.add_option("RUN", options->run, "folder of the run").required();
+  command.add_option("DIR", options->folder, "folder to write, new or empty").required();
+  command.add_option("--dtype", options->dtype, "f32, f16 or bf16; the run's own, unless given");
+  command.footer(
       "Example:\n"
       "  tapehead export runs/book models/book\n"
       "  python -c \"from transformers import pipeline; print(pipeline('text-generation', 'models/book')('In "
       "the'))\"");
-  command->callback([=] { export_model(*options); });
+  command.callback([=] { export_model(*options); });
 }
 
 }  // namespace tapehead

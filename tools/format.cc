@@ -1,6 +1,6 @@
 #include "tapehead/tools/format.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

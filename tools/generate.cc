@@ -1,9 +1,8 @@
 // tapehead generate: text from a trained model.
 #include "tapehead/models/generate.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
@@ -111,47 +110,46 @@ void generate_text(const GenerateCommand& command) {
 
 }  // namespace
 
-void add_generate(CLI::App& program) {
-  CLI::App* generate = program.add_subcommand("generate", "Write text with a model");
+void add_generate(Command program) {
+  Command generate = program.add_command("generate", "Write text with a model");
   const auto command = std::make_shared<GenerateCommand>();
   GenerateOptions& options = command->options;
   SamplerOptions& sampler = options.sampler;
-  generate->option_defaults()->always_capture_default();
-  generate->add_option("RUN", command->run, "folder of the run")->required();
-  CLI::Option* prompt = generate->add_option("--prompt", command->prompt, "what the text begins with");
-  CLI::Option* prompt_file =
-      generate->add_option("--prompt-file", command->prompt_file, "or the whole of this file")
-          ->type_name("FILE");
+  generate.show_defaults();
+  generate.add_option("RUN", command->run, "folder of the run").required();
+  Option prompt = generate.add_option("--prompt", command->prompt, "what the text begins with");
+  Option prompt_file = generate.add_option("--prompt-file", command->prompt_file, "or the whole of this file")
+                           .type_name("FILE");
   generate
-      ->add_option("--prompts", command->prompts_file,
-                   "or every line of this file, one text after another; empty lines are passed over")
-      ->type_name("FILE")
-      ->excludes(prompt)
-      ->excludes(prompt_file);
-  prompt_file->excludes(prompt);
-  generate->add_option("--tokens", options.max_tokens, "how many to add");
-  generate->add_option("--samples", options.samples, "texts from each prompt, computed together");
-  generate->add_option("--stop", command->stop_strings, "end before this text; may be given again")
-      ->allow_extra_args(false)
-      ->type_name("TEXT");
-  generate->add_option("--repetition-penalty", sampler.repetition_penalty,
-                       "above 1: what the text holds already gets less likely");
-  generate->add_option("--temperature", sampler.temperature, "0: always the likeliest token");
-  generate->add_option("--top-k", sampler.top_k, "draw from so many of the likeliest tokens; 0: from all");
-  generate->add_option("--top-p", sampler.top_p,
-                       "then from the likeliest that have this probability together");
-  generate->add_option("--min-p", sampler.min_p,
-                       "then from those that have this part of the likeliest one's probability");
-  generate->add_option("--seed", options.seed, "another seed, another text; sample i has that of seed + i");
-  generate->add_flag("!--no-cache", options.use_cache,
-                     "read the context again for every token: slower, the same text");
-  command->compute.add_to(*generate);
-  generate->footer(
+      .add_option("--prompts", command->prompts_file,
+                  "or every line of this file, one text after another; empty lines are passed over")
+      .type_name("FILE")
+      .excludes(prompt)
+      .excludes(prompt_file);
+  prompt_file.excludes(prompt);
+  generate.add_option("--tokens", options.max_tokens, "how many to add");
+  generate.add_option("--samples", options.samples, "texts from each prompt, computed together");
+  generate.add_option("--stop", command->stop_strings, "end before this text; may be given again")
+      .one_at_a_time()
+      .type_name("TEXT");
+  generate.add_option("--repetition-penalty", sampler.repetition_penalty,
+                      "above 1: what the text holds already gets less likely");
+  generate.add_option("--temperature", sampler.temperature, "0: always the likeliest token");
+  generate.add_option("--top-k", sampler.top_k, "draw from so many of the likeliest tokens; 0: from all");
+  generate.add_option("--top-p", sampler.top_p,
+                      "then from the likeliest that have this probability together");
+  generate.add_option("--min-p", sampler.min_p,
+                      "then from those that have this part of the likeliest one's probability");
+  generate.add_option("--seed", options.seed, "another seed, another text; sample i has that of seed + i");
+  generate.add_flag("!--no-cache", options.use_cache,
+                    "read the context again for every token: slower, the same text");
+  command->compute.add_to(generate);
+  generate.footer(
       "The rules are Hugging Face's, in this order: penalty, temperature, top-k, top-p, min-p.\n\n"
       "Example:\n"
       "  tapehead generate runs/book --prompt \"Once upon a time\" --tokens 100 --temperature 0.7\n"
       "  tapehead generate runs/book --prompts questions.txt --samples 4 --stop \"Q:\"");
-  generate->callback([=] { generate_text(*command); });
+  generate.callback([=] { generate_text(*command); });
 }
 
 }  // namespace tapehead

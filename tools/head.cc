@@ -1,7 +1,6 @@
 // tapehead head: linear_cross_entropy on tensors that the user brings.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -223,32 +222,32 @@ void run(const HeadOptions& o, bool backwards_given) {
 
 }  // namespace
 
-void add_head(CLI::App& program) {
-  CLI::App* head = program.add_subcommand("head", "Run linear_cross_entropy on tensors of your own");
+void add_head(Command program) {
+  Command head = program.add_command("head", "Run linear_cross_entropy on tensors of your own");
   const auto options = std::make_shared<HeadOptions>();
-  head->add_option("IN", options->in,
-                   "safetensors file with input, weight, target, and optionally bias, class_weight, "
-                   "token_weight, grad_output")
-      ->type_name("FILE")
-      ->required();
-  options->head.add_options(*head);
-  head->add_option("--frozen", options->frozen, "tensors that get no gradient: input, weight, bias")
-      ->type_name("NAME[,NAME]");
-  head->add_flag("--no-grad", options->no_grad, "the loss alone");
-  CLI::Option* backwards = head->add_option("--backward", options->backwards,
-                                            "so many backwards; the gradients are those of the last")
-                               ->capture_default_str();
-  head->add_flag("--stats", options->stats,
-                 "also lse, log-probability of the target, entropy and hits of each row");
-  options->compute.add_to(*head);
-  head->add_option("--out", options->out,
-                   "safetensors file for loss, grad_input, grad_weight, grad_bias and statistics")
-      ->type_name("FILE");
-  head->add_flag("--json", options->as_json, "print one JSON object");
-  head->footer(
+  head.add_option("IN", options->in,
+                  "safetensors file with input, weight, target, and optionally bias, class_weight, "
+                  "token_weight, grad_output")
+      .type_name("FILE")
+      .required();
+  options->head.add_options(head);
+  head.add_option("--frozen", options->frozen, "tensors that get no gradient: input, weight, bias")
+      .type_name("NAME[,NAME]");
+  head.add_flag("--no-grad", options->no_grad, "the loss alone");
+  Option backwards = head.add_option("--backward", options->backwards,
+                                     "so many backwards; the gradients are those of the last")
+                         .show_default();
+  head.add_flag("--stats", options->stats,
+                "also lse, log-probability of the target, entropy and hits of each row");
+  options->compute.add_to(head);
+  head.add_option("--out", options->out,
+                  "safetensors file for loss, grad_input, grad_weight, grad_bias and statistics")
+      .type_name("FILE");
+  head.add_flag("--json", options->as_json, "print one JSON object");
+  head.footer(
       "Example:\n  tapehead head case.safetensors --chunking-method budget:64MiB --stats --out "
       "result.safetensors");
-  head->callback([=] { run(*options, backwards->count() > 0); });
+  head.callback([=] { run(*options, backwards.given()); });
 }
 
 }  // namespace tapehead

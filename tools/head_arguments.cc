@@ -1,55 +1,52 @@
 #include "tapehead/tools/head_arguments.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <sstream>
 
 namespace tapehead {
 
-void HeadArguments::add_options(CLI::App& command) {
+void HeadArguments::add_options(Command command) {
   const std::string loss = "Loss", chunks = "Chunks";
-  command.add_option("--reduction", reduction, "mean, sum or none")->capture_default_str()->group(loss);
+  command.add_option("--reduction", reduction, "mean, sum or none").show_default().group(loss);
   command
       .add_option("--ignore-index", ignore_index, "rows with this target count for nothing; -100 if left out")
-      ->group(loss);
-  command.add_option("--label-smoothing", label_smoothing, "in [0, 1]")->capture_default_str()->group(loss);
-  command.add_option("--softcap", softcap, "z = cap · tanh(z / cap)")->group(loss);
+      .group(loss);
+  command.add_option("--label-smoothing", label_smoothing, "in [0, 1]").show_default().group(loss);
+  command.add_option("--softcap", softcap, "z = cap · tanh(z / cap)").group(loss);
   command.add_option("--logit-scale", logit_scale, "multiplies the logits, before the softcap")
-      ->capture_default_str()
-      ->group(loss);
-  command.add_option("--z-loss", z_loss, "coefficient of lse²")->capture_default_str()->group(loss);
+      .show_default()
+      .group(loss);
+  command.add_option("--z-loss", z_loss, "coefficient of lse²").show_default().group(loss);
   command.add_option("--normalizer", normalizer, "mean divides by this instead of its own denominator")
-      ->group(loss);
+      .group(loss);
   command.add_option("--loss-dtype", loss_dtype, "f64, f32, f16 or bf16; the input's if left out")
-      ->group(loss);
+      .group(loss);
 
   command.add_flag("--reference", reference, "hold the whole logits instead of going by chunks")
-      ->group(chunks);
+      .group(chunks);
   command.add_option("--acc-policy", acc_policy, "auto, accurate, balanced or compact")
-      ->capture_default_str()
-      ->group(chunks);
+      .show_default()
+      .group(chunks);
   command
       .add_option("--acc-dtype", acc_dtype,
                   "f32 for inputs of f16 and bf16; chosen by the policy if left out")
-      ->group(chunks);
+      .group(chunks);
   command
       .add_option("--chunking-method", chunking_method,
                   "throughput, auto, auto_table, aspect_ratio, aspect_ratio:N, budget:SIZE; none: one chunk; "
                   "throughput if neither this nor the rows are given")
-      ->group(chunks);
-  command.add_option("--batch-chunk-size", batch_chunk_size, "rows per chunk")->group(chunks);
+      .group(chunks);
+  command.add_option("--batch-chunk-size", batch_chunk_size, "rows per chunk").group(chunks);
   command.add_flag("--allow-retain-graph", allow_retain_graph, "keep gradients for further backwards")
-      ->group(chunks);
+      .group(chunks);
   command.add_flag("--recompute", recompute, "keep no gradients from forward: backward computes again")
-      ->group(chunks);
+      .group(chunks);
   command
       .add_option("--gradient-filter", gradient_filter,
                   "none; stochastic:TAU, without bias; threshold:EPS: leave out most of the gradient's dust")
-      ->capture_default_str()
-      ->group(chunks);
-  command.add_option("--filter-seed", filter_seed, "of the stochastic filter")
-      ->capture_default_str()
-      ->group(chunks);
+      .show_default()
+      .group(chunks);
+  command.add_option("--filter-seed", filter_seed, "of the stochastic filter").show_default().group(chunks);
 }
 
 LinearCrossEntropyArgs HeadArguments::args() const {

@@ -7,10 +7,7 @@
 #include <vector>
 
 #include "tapehead/ops/linear_cross_entropy_plan.h"
-
-namespace CLI {
-class App;
-}
+#include "tapehead/tools/command_line.h"
 
 namespace tapehead {
 
@@ -37,7 +34,7 @@ struct HeadArguments {
   uint64_t filter_seed = 0;
 
   /// Adds all of them to `command`.
-  void add_options(CLI::App& command);
+  void add_options(Command command);
   /// As the op takes them; tensors are left out. Throws what the options' constructor does.
   LinearCrossEntropyArgs args() const;
   /// With a filter, its statistics, and random numbers from `numbers`, a generator of filter_seed.

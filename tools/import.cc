@@ -1,7 +1,6 @@
 // tapehead import: a run's folder from a model in a folder of Hugging Face's transformers.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -71,27 +70,27 @@ void import_model(const ImportOptions& options) {
 
 }  // namespace
 
-void add_import(CLI::App& program) {
-  CLI::App* command =
-      program.add_subcommand("import", "Take over a model from a folder of Hugging Face's transformers");
+void add_import(Command program) {
+  Command command =
+      program.add_command("import", "Take over a model from a folder of Hugging Face's transformers");
   const auto options = std::make_shared<ImportOptions>();
-  command->option_defaults()->always_capture_default();
-  command->add_option("DIR", options->folder, "folder with config.json, model.safetensors and a tokenizer")
-      ->required();
-  command->add_option("--out", options->out, "folder of the run")->type_name("FOLDER")->required();
-  command->add_option("--dtype", options->dtype,
-                      "f32, which holds every number of f16 and bf16 files, or bf16");
-  CLI::Option* tokenizer =
-      command->add_option("--tokenizer", options->tokenizer, "take the tokenizer from this folder")
-          ->type_name("FOLDER");
-  command->add_flag("--no-tokenizer", options->no_tokenizer, "do without: the run is for token files")
-      ->excludes(tokenizer);
-  add_threads_option(*command);
-  command->footer(
+  command.show_defaults();
+  command.add_option("DIR", options->folder, "folder with config.json, model.safetensors and a tokenizer")
+      .required();
+  command.add_option("--out", options->out, "folder of the run").type_name("FOLDER").required();
+  command.add_option("--dtype", options->dtype,
+                     "f32, which holds every number of f16 and bf16 files, or bf16");
+  Option tokenizer =
+      command.add_option("--tokenizer", options->tokenizer, "take the tokenizer from this folder")
+          .type_name("FOLDER");
+  command.add_flag("--no-tokenizer", options->no_tokenizer, "do without: the run is for token files")
+      .excludes(tokenizer);
+  add_threads_option(command);
+  command.footer(
       "Example:\n"
       "  tapehead import models/gpt2 --out runs/gpt2\n"
       "  tapehead generate runs/gpt2 --prompt \"Once upon a time\"");
-  command->callback([=] { import_model(*options); });
+  command.callback([=] { import_model(*options); });
 }
 
 }  // namespace tapehead

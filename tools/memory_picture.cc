@@ -1,6 +1,6 @@
 #include "tapehead/tools/memory_picture.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <vector>

@@ -1,6 +1,5 @@
 #include "tapehead/tools/option_conditions.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <string>
 
@@ -13,19 +12,18 @@ namespace {
 /// The values that a command's options have, as text.
 class Values {
  public:
-  explicit Values(const CLI::App& command) : command_(command) {}
+  explicit Values(const Command& command) : command_(command) {}
 
   /// Empty where the command has no such option, or that has no value.
   std::string operator[](const char* name) const {
-    const CLI::Option* option = command_.get_option_no_throw(name);
-    if (!option) return "";
-    return option->count() > 0 ? option->reduced_results().front() : option->get_default_str();
+    const std::optional<Option> option = command_.find_option(name);
+    return option ? option->values().front() : "";
   }
   /// 0 without a value.
   double number(const char* name) const { return std::strtod((*this)[name].c_str(), nullptr); }
 
  private:
-  const CLI::App& command_;
+  const Command command_;
 };
 
 bool has_momentum(const Values& v) { return v["--optimizer"] != "adamw"; }
@@ -65,10 +63,9 @@ static constexpr OptionCondition kConditions[] = {
     {"--split-seed", kMeasures, measures},
 };
 
-GivenOptions::GivenOptions(const CLI::App& command) : command_(command) {
+GivenOptions::GivenOptions(const Command& command) : command_(command) {
   for (const OptionCondition& condition : kConditions) {
-    const CLI::Option* option = command.get_option_no_throw(condition.option);
-    if (option && option->count() > 0) conditions_.push_back(&condition);
+    if (command.given(condition.option)) conditions_.push_back(&condition);
   }
 }
 

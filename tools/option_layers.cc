@@ -1,11 +1,15 @@
 #include "tapehead/tools/option_layers.h"
 
-#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
+#include "tapehead/tools/presets.h"
 
 namespace tapehead {
 
@@ -31,64 +35,49 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// "--n-layer" -> "n-layer".
-std::string key_of(const CLI::Option& option) {
-  return option.get_lnames().empty() ? "" : option.get_lnames().front();
+/// "--n-layer" -> "n-layer"; "" for an argument without dashes.
+std::string key_of(const Option& option) {
+  const std::string name = option.name();
+  return name.starts_with("--") ? name.substr(2) : "";
 }
 
-bool is_flag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
-
 /// The options that a config file may set.
-std::vector<CLI::Option*> settable(CLI::App& command) {
-  std::vector<CLI::Option*> list;
-  for (CLI::Option* option : command.get_options()) {
-    if (!key_of(*option).empty() && option != command.get_help_ptr()) list.push_back(option);
-  }
+std::vector<Option> settable(const Command& command) {
+  std::vector<Option> list = command.options();
+  std::erase_if(list, [](const Option& option) { return key_of(option).empty(); });
   return list;
 }
 
-CLI::Option& find_option(CLI::App& command, const std::string& key, const std::string& source) {
-  const std::vector<CLI::Option*> options = settable(command);
-  check<ValueError>(!options.empty(), "{}: {} has no options", source, command.get_name());
+Option find_option(const Command& command, const std::string& key, const std::string& source) {
+  const std::vector<Option> options = settable(command);
+  check<ValueError>(!options.empty(), "{}: {} has no options", source, command.name());
   std::string wanted = key;
   std::ranges::replace(wanted, '_', '-');
-  const auto distance = [&](CLI::Option* option) { return edit_distance(wanted, key_of(*option)); };
-  CLI::Option* nearest = *std::ranges::min_element(options, {}, distance);
+  const auto distance = [&](const Option& option) { return edit_distance(wanted, key_of(option)); };
+  const Option nearest = *std::ranges::min_element(options, {}, distance);
   check<ValueError>(distance(nearest) == 0, "{}: there is no option \"{}\"; did you mean \"{}\"?", source,
-                    key, key_of(*nearest));
-  return *nearest;
+                    key, key_of(nearest));
+  return nearest;
 }
 
-void set(CLI::Option& option, const json& value, const std::string& source) {
-  const json list = value.is_array() ? value : json::array({value});
-  for (const json& item : list) {
+void set(Option option, const json& value, const std::string& source) {
+  const std::string place = fmt::format("{}: \"{}\"", source, key_of(option));
+  std::vector<std::string> texts;
+  for (const json& item : value.is_array() ? value : json::array({value})) {
     check<ValueError>(item.is_string() || item.is_boolean() || item.is_number(),
-                      "{}: \"{}\" is {}: a value is a text, a number, true, false, or a list of them", source,
-                      key_of(option), item.dump());
-    option.add_result(item.is_string() ? item.get<std::string>() : item.dump());
+                      "{} is {}: a value is a text, a number, true, false, or a list of them", place,
+                      item.dump());
+    texts.push_back(item.is_string() ? item.get<std::string>() : item.dump());
   }
-  try {
-    option.run_callback();
-  } catch (const CLI::Error& e) {
-    fail<ValueError>("{}: \"{}\": {}", source, key_of(option), e.what());
-  }
-}
-
-const CLI::Option* contradiction(const CLI::Option& option) {
-  for (const CLI::Option* other : option.get_excludes()) {
-    if (other->count() > 0) return other;
-  }
-  return nullptr;
+  option.set(texts, place);
 }
 
 /// Numbers and truth values as such, the rest as text.
-json typed(const CLI::Option& option, const std::string& text) {
-  if (is_flag(option)) return text == "true";
+json typed(const Option& option, const std::string& text) {
+  if (option.is_flag()) return text == "true";
   const json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
   return parsed.is_number() && parsed.dump() == text ? parsed : json(text);
 }
-
-}  // namespace
 
 json read_config(const std::string& path) {
   json config = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
@@ -103,46 +92,49 @@ json read_config(const std::string& path) {
   return config;
 }
 
-void apply_layer(CLI::App& command, const json& layer, const std::string& source) {
-  for (const auto& [key, value] : layer.items()) {
-    CLI::Option& option = find_option(command, key, source);
-    if (option.count() == 0) set(option, value, source);
+}  // namespace
+
+void apply_config(Command command, const std::string& path) {
+  const json config = read_config(path);
+  for (const auto& [key, value] : config.items()) {
+    const Option option = find_option(command, key, path);
+    if (!option.given()) set(option, value, path);
   }
 }
 
-void apply_preset(CLI::App& command, const json& preset, const std::string& source) {
-  for (const auto& [key, value] : preset.items()) {
-    CLI::Option& option = find_option(command, key, source);
-    if (option.count() == 0 && !contradiction(option)) set(option, value, source);
+void apply_preset(Command command, const std::string& name) {
+  const json options = preset(name);
+  const std::string source = "preset " + name;
+  for (const auto& [key, value] : options.items()) {
+    const Option option = find_option(command, key, source);
+    if (!option.given() && !option.contradiction()) set(option, value, source);
   }
 }
 
-void check_contradictions(const CLI::App& command) {
-  for (const CLI::Option* option : command.get_options()) {
-    const CLI::Option* other = option->count() > 0 ? contradiction(*option) : nullptr;
-    if (other) fail<ValueError>("{} excludes {}", option->get_name(), other->get_name());
+void check_contradictions(const Command& command) {
+  for (const Option& option : command.options()) {
+    const std::optional<Option> other = option.given() ? option.contradiction() : std::nullopt;
+    if (other) fail<ValueError>("{} excludes {}", option.name(), other->name());
   }
 }
 
-json resolved_config(const CLI::App& command, const std::vector<std::string>& without) {
+std::string resolved_config(const Command& command, const std::vector<std::string>& without) {
   json config = {{kVersionKey, kVersion}};
-  for (const CLI::Option* option : command.get_options()) {
-    const std::string key = key_of(*option);
-    if (key.empty() || option == command.get_help_ptr() || std::ranges::count(without, key) > 0) continue;
-    if (option->count() == 0 && contradiction(*option)) continue;
-    const std::vector<std::string> values =
-        option->count() > 0 ? option->reduced_results() : std::vector{option->get_default_str()};
+  for (const Option& option : settable(command)) {
+    const std::string key = key_of(option);
+    if (std::ranges::count(without, key) > 0) continue;
+    if (!option.given() && option.contradiction()) continue;
+    const std::vector<std::string> values = option.values();
     // "[]" is the default of a list that is empty.
-    const bool none =
-        values.size() == 1 && (values[0].empty() || (option->count() == 0 && values[0] == "[]"));
-    if (values.empty() || (none && !is_flag(*option))) continue;
+    const bool none = values.size() == 1 && (values[0].empty() || (!option.given() && values[0] == "[]"));
+    if (values.empty() || (none && !option.is_flag())) continue;
     if (values.size() == 1) {
-      config[key] = typed(*option, values[0]);
+      config[key] = typed(option, values[0]);
     } else {
       config[key] = values;
     }
   }
-  return config;
+  return config.dump(2) + "\n";
 }
 
 }  // namespace tapehead

@@ -1,7 +1,6 @@
 // tapehead plan: what linear_cross_entropy will allocate, before it does.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -187,31 +186,31 @@ void run(PlanOptions o) {
 
 }  // namespace
 
-void add_plan(CLI::App& program) {
-  CLI::App* plan = program.add_subcommand("plan", "Show what linear_cross_entropy will allocate");
+void add_plan(Command program) {
+  Command plan = program.add_command("plan", "Show what linear_cross_entropy will allocate");
   const auto options = std::make_shared<PlanOptions>();
   LinearCrossEntropyProblem& p = options->problem;
-  plan->add_option("--rows", p.N, "rows of the input: tokens")->required();
-  plan->add_option("--features", p.F, "width of the input")->required();
-  plan->add_option("--classes", p.C, "classes: the vocabulary")->required();
-  plan->add_option("--dtype", options->dtype, "of the input: f64, f32, f16 or bf16")->capture_default_str();
-  plan->add_flag("--probabilities", p.probabilities, "targets are class probabilities");
-  plan->add_flag("--bias", p.bias, "with a bias");
-  plan->add_option("--ignored-rows", p.ignored_rows, "rows that are ignored")->capture_default_str();
-  options->head.add_options(*plan);
-  plan->add_option("--frozen", options->frozen, "tensors that get no gradient: input, weight, bias")
-      ->type_name("NAME[,NAME]");
-  plan->add_flag("--no-grad", options->no_grad, "the loss alone");
-  plan->add_flag("--stats", options->stats, "with statistics of each row");
-  options->compute.add_device_to(*plan);
-  plan->add_option("--fit", options->fit, "also say which settings fit so much memory, as in 2GiB")
-      ->type_name("SIZE");
-  plan->add_option("--svg", options->svg, "draw memory over the course of the op")->type_name("FILE");
-  plan->add_flag("--json", options->as_json, "print one JSON object");
-  plan->footer(
+  plan.add_option("--rows", p.N, "rows of the input: tokens").required();
+  plan.add_option("--features", p.F, "width of the input").required();
+  plan.add_option("--classes", p.C, "classes: the vocabulary").required();
+  plan.add_option("--dtype", options->dtype, "of the input: f64, f32, f16 or bf16").show_default();
+  plan.add_flag("--probabilities", p.probabilities, "targets are class probabilities");
+  plan.add_flag("--bias", p.bias, "with a bias");
+  plan.add_option("--ignored-rows", p.ignored_rows, "rows that are ignored").show_default();
+  options->head.add_options(plan);
+  plan.add_option("--frozen", options->frozen, "tensors that get no gradient: input, weight, bias")
+      .type_name("NAME[,NAME]");
+  plan.add_flag("--no-grad", options->no_grad, "the loss alone");
+  plan.add_flag("--stats", options->stats, "with statistics of each row");
+  options->compute.add_device_to(plan);
+  plan.add_option("--fit", options->fit, "also say which settings fit so much memory, as in 2GiB")
+      .type_name("SIZE");
+  plan.add_option("--svg", options->svg, "draw memory over the course of the op").type_name("FILE");
+  plan.add_flag("--json", options->as_json, "print one JSON object");
+  plan.footer(
       "Example:\n  tapehead plan --rows 8192 --features 2304 --classes 256000 --dtype bf16 --fit 8GiB --svg "
       "memory.svg");
-  plan->callback([=] { run(*options); });
+  plan.callback([=] { run(*options); });
 }
 
 }  // namespace tapehead

@@ -1,7 +1,6 @@
 // tapehead report: how runs went, as one page that needs nothing else.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -57,19 +56,19 @@ void write_report(const ReportOptions& options) {
 
 }  // namespace
 
-void add_report(CLI::App& program) {
-  CLI::App* report = program.add_subcommand("report", "Show how runs went, on a page for the browser");
+void add_report(Command program) {
+  Command report = program.add_command("report", "Show how runs went, on a page for the browser");
   const auto options = std::make_shared<ReportOptions>();
-  report->add_option("RUN", options->runs, "folders of runs, compared with each other")->required();
-  report->add_option("--out", options->out, "the page")->type_name("FILE")->capture_default_str();
-  report->footer(
+  report.add_option("RUN", options->runs, "folders of runs, compared with each other").required();
+  report.add_option("--out", options->out, "the page").type_name("FILE").show_default();
+  report.footer(
       "The page is one file that needs nothing else, and may be sent to others. What a run generated and how "
       "it is\n"
       "set stand in it.\n\n"
       "Example:\n"
       "  tapehead report runs/book\n"
       "  tapehead report runs/book runs/book16 --out both.html");
-  report->callback([=] { write_report(*options); });
+  report.callback([=] { write_report(*options); });
 }
 
 }  // namespace tapehead

@@ -1,6 +1,6 @@
 #include "tapehead/tools/step_arguments.h"
 
-#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "tapehead/core/random.h"
@@ -8,12 +8,12 @@
 
 namespace tapehead {
 
-void StepArguments::add_options(CLI::App& command) {
+void StepArguments::add_options(Command command) {
   command
       .add_option("--preset", preset,
                   "model and context of this preset of `train`, and of its batch what is computed at once: " +
                       preset_names() + ". What follows replaces a number of it")
-      ->capture_default_str();
+      .show_default();
   command.add_option("--architecture", architecture, "gpt2 or llama");
   command.add_option("--n-layer", n_layer, "transformer blocks");
   command.add_option("--n-head", n_head, "attention heads in a block");
@@ -21,7 +21,7 @@ void StepArguments::add_options(CLI::App& command) {
   command.add_option("--context", context, "tokens that the model sees at once");
   command.add_option("--vocab-size", vocab_size, "words in the head");
   command.add_option("--batch-size", batch_size, "contexts in a step");
-  command.add_option("--dtype", dtype, "f32 or bf16")->capture_default_str();
+  command.add_option("--dtype", dtype, "f32 or bf16").show_default();
 }
 
 TrainConfig StepArguments::config() const {

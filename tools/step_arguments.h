@@ -6,10 +6,7 @@
 
 #include "tapehead/models/token_file.h"
 #include "tapehead/models/train_config.h"
-
-namespace CLI {
-class App;
-}
+#include "tapehead/tools/command_line.h"
 
 namespace tapehead {
 
@@ -21,9 +18,10 @@ struct StepArguments {
   std::string dtype = "f32";
 
   /// Adds all of them to `command`.
-  void add_options(CLI::App& command);
+  void add_options(Command command);
 
-  /// What they ask for. Throws ValueError for a preset that there is none of, and what TrainConfig::validate() does.
+  /// What they ask for. Throws ValueError for a preset that there is none of, and what
+  /// TrainConfig::validate() does.
   TrainConfig config() const;
 };
 

@@ -1,6 +1,6 @@
 #include "tapehead/tools/svg_chart.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,6 @@
 // tapehead tokenize: train a tokenizer, and turn texts into tokens and back.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -106,49 +105,45 @@ void decode(const TokenizeOptions& options) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& program) {
-  CLI::App* tokenize =
-      program.add_subcommand("tokenize", "Train a tokenizer, turn text into tokens and back");
+void add_tokenize(Command program) {
+  Command tokenize = program.add_command("tokenize", "Train a tokenizer, turn text into tokens and back");
   const auto options = std::make_shared<TokenizeOptions>();
-  tokenize->require_subcommand(1);
-  tokenize->footer(
+  tokenize.require_command();
+  tokenize.footer(
       "Example:\n"
       "  tapehead tokenize train --text book.txt --vocab-size 4096 --out tokenizer\n"
       "  tapehead tokenize encode tokenizer book.txt --out book.tokens\n"
       "  echo 'a line' | tapehead tokenize encode tokenizer | tapehead tokenize decode tokenizer");
 
-  CLI::App* train_command =
-      tokenize->add_subcommand("train", "Learn a byte-level BPE vocabulary from a text");
-  train_command->add_option("--text", options->text, "file to learn from")->type_name("FILE")->required();
-  train_command->add_option("--vocab-size", options->vocab_size, "tokens, 257 or more")
-      ->capture_default_str();
-  train_command->add_option("--out", options->out, "folder for tokenizer.json and its like")
-      ->type_name("FOLDER")
-      ->required();
-  train_command->footer(
+  Command train_command = tokenize.add_command("train", "Learn a byte-level BPE vocabulary from a text");
+  train_command.add_option("--text", options->text, "file to learn from").type_name("FILE").required();
+  train_command.add_option("--vocab-size", options->vocab_size, "tokens, 257 or more").show_default();
+  train_command.add_option("--out", options->out, "folder for tokenizer.json and its like")
+      .type_name("FOLDER")
+      .required();
+  train_command.footer(
       "Example:\n  tapehead tokenize train --text book.txt --vocab-size 4096 --out tokenizer");
-  train_command->callback([=] { train(*options); });
+  train_command.callback([=] { train(*options); });
 
-  const auto add_input = [&](CLI::App* command, const char* what) {
-    command->add_option("TOKENIZER", options->tokenizer, "folder of a tokenizer or of a run")->required();
-    command->add_option("FILE", options->input, what)->capture_default_str();
+  const auto add_input = [&](Command command, const char* what) {
+    command.add_option("TOKENIZER", options->tokenizer, "folder of a tokenizer or of a run").required();
+    command.add_option("FILE", options->input, what).show_default();
   };
-  CLI::App* encode_command = tokenize->add_subcommand("encode", "Print the tokens of a text as numbers");
+  Command encode_command = tokenize.add_command("encode", "Print the tokens of a text as numbers");
   add_input(encode_command, "text, any bytes; - is standard input");
-  encode_command
-      ->add_option("--out", options->out, "write a token file for `tapehead train --tokens` instead")
-      ->type_name("FILE");
-  encode_command->add_flag(
+  encode_command.add_option("--out", options->out, "write a token file for `tapehead train --tokens` instead")
+      .type_name("FILE");
+  encode_command.add_flag(
       "--special-tokens", options->special_tokens,
       "take <|endoftext|> and the like for the tokens they name, and put the beginning of "
       "text in front where the model expects it");
-  encode_command->footer("Example:\n  tapehead tokenize encode runs/book book.txt --out book.tokens");
-  encode_command->callback([=] { encode(*options); });
+  encode_command.footer("Example:\n  tapehead tokenize encode runs/book book.txt --out book.tokens");
+  encode_command.callback([=] { encode(*options); });
 
-  CLI::App* decode_command = tokenize->add_subcommand("decode", "Print the text of tokens");
+  Command decode_command = tokenize.add_command("decode", "Print the text of tokens");
   add_input(decode_command, "numbers, or a token file; - is standard input");
-  decode_command->footer("Example:\n  echo 72 101 108 108 111 | tapehead tokenize decode runs/book");
-  decode_command->callback([=] { decode(*options); });
+  decode_command.footer("Example:\n  echo 72 101 108 108 111 | tapehead tokenize decode runs/book");
+  decode_command.callback([=] { decode(*options); });
 }
 
 }  // namespace tapehead

@@ -1,7 +1,6 @@
 // tapehead train: from a text to a model, or on from where a run stopped.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -130,8 +129,8 @@ std::pair<std::string, RunFolder> locate(const std::string& from) {
   return {from, {std::filesystem::path(from).parent_path().string()}};
 }
 
-/// Takes model and tokenizer from where the weights come from, but the context from the command line, where that may
-/// change; returns its checkpoint.
+/// Takes model and tokenizer from where the weights come from, but the context from the command line, where
+/// that may change; returns its checkpoint.
 std::string adopt(TrainArguments& options, bool context_given) {
   if (options.from.empty()) return "";
   const auto [checkpoint, source] = locate(options.from);
@@ -150,12 +149,12 @@ std::string adopt(TrainArguments& options, bool context_given) {
   return checkpoint;
 }
 
-void start(TrainArguments& options, CLI::App& command, const std::string& program) {
+void start(TrainArguments& options, Command command, const std::string& program) {
   const RunFolder run = {options.out};
   TrainConfig& config = options.config;
   options.settle(command);
   const DeviceGuard device = options.compute.use_device();
-  const bool context_given = command.count("--context") > 0;
+  const bool context_given = command.given("--context");
   const std::string from = adopt(options, context_given);
   check<ValueError>(options.data.any(),
                     "[train] there is nothing to train on; name a file or a folder with --data PATH");
@@ -178,7 +177,7 @@ void start(TrainArguments& options, CLI::App& command, const std::string& progra
                    }});
   std::vector<std::string> left_out = {"config", "resume"};
   if (!from.empty() && !context_given) left_out.push_back("context");  // it is the other model's
-  write_file_atomically(run.config(), resolved_config(command, left_out).dump(2) + "\n");
+  write_file_atomically(run.config(), resolved_config(command, left_out));
   train(trainer, lock, run, data, plan, bytes, options, program);
 }
 
@@ -210,22 +209,22 @@ void resume(const TrainArguments& options, std::optional<int64_t> steps, const s
 
 }  // namespace
 
-void add_train(CLI::App& program) {
-  CLI::App* train = program.add_subcommand("train", "Train a model on a text");
+void add_train(Command program) {
+  Command train = program.add_command("train", "Train a model on a text");
   const auto options = std::make_shared<TrainArguments>();
-  options->add_options(*train);
-  train->footer(
+  options->add_options(train);
+  train.footer(
       "Example:\n"
       "  tapehead train --data book.txt --out runs/book --n-layer 2 --n-embd 128 --steps 500\n"
       "  tapehead train --data book.txt=2 --data notes/=1 --out runs/both --document-mask\n"
       "  tapehead train --config runs/book/config.json --out runs/faster --lr 0.003\n"
       "  tapehead train --resume runs/book --steps 1000");
-  train->callback([=, &program] {
+  train.callback([=] {
     if (options->resume.empty()) {
-      start(*options, *train, program.get_name());
+      start(*options, train, program.name());
     } else {
-      const bool steps = train->count("--steps") > 0;
-      resume(*options, steps ? std::optional(options->config.steps) : std::nullopt, program.get_name());
+      const bool steps = train.given("--steps");
+      resume(*options, steps ? std::optional(options->config.steps) : std::nullopt, program.name());
     }
   });
 }

@@ -1,7 +1,5 @@
 #include "tapehead/tools/train_arguments.h"
 
-#include <CLI/CLI.hpp>
-
 #include "tapehead/core/byte_size.h"
 #include "tapehead/core/error.h"
 #include "tapehead/tools/data_arguments.h"
@@ -16,8 +14,8 @@ namespace {
 
 // ---- What there is
 
-void add_model_options(CLI::App& train, ModelConfig& model) {
-  for (CLI::Option* option : {
+void add_model_options(Command train, ModelConfig& model) {
+  for (Option option : {
            train.add_option("--architecture", model.architecture, "gpt2 or llama"),
            train.add_option("--n-layer", model.n_layer, "transformer blocks"),
            train.add_option("--n-head", model.n_head, "attention heads in a block"),
@@ -32,13 +30,13 @@ void add_model_options(CLI::App& train, ModelConfig& model) {
            train.add_option("--context", model.n_positions, "tokens that the model sees at once"),
            train.add_option("--dropout", model.dropout, "in [0, 1)"),
        }) {
-    option->group("Model");
+    option.group("Model");
   }
 }
 
-void add_training_options(CLI::App& train, TrainArguments& arguments) {
+void add_training_options(Command train, TrainArguments& arguments) {
   TrainConfig& config = arguments.config;
-  for (CLI::Option* option : {
+  for (Option option : {
            train.add_option("--dtype", arguments.dtype,
                             "f32, or bf16: weights, activations and gradients of 16 bits"),
            train.add_option("--batch-size", config.batch_size, "contexts in a step"),
@@ -47,38 +45,38 @@ void add_training_options(CLI::App& train, TrainArguments& arguments) {
            train
                .add_option("--freeze", config.freeze,
                            "train all but the parameters with such names, as in 'transformer.h.0.*,*.bias'")
-               ->type_name("PATTERNS"),
+               .type_name("PATTERNS"),
            train.add_flag("--recompute-activations", config.recompute_activations,
                           "less memory: backward runs each block again"),
            train.add_option("--seed", config.seed, "of initialisation, order and dropout"),
        }) {
-    option->group("Training");
+    option.group("Training");
   }
 }
 
 }  // namespace
 
-void TrainArguments::add_options(CLI::App& train) {
-  train.option_defaults()->always_capture_default();
-  train.add_option("--out", out, "folder of the run")->type_name("FOLDER");
+void TrainArguments::add_options(Command train) {
+  train.show_defaults();
+  train.add_option("--out", out, "folder of the run").type_name("FOLDER");
   train.add_option("--preset", preset, "options that have a name together: " + preset_names())
-      ->type_name("NAME");
+      .type_name("NAME");
   train
       .add_option(
           "--config", config_file,
           "a JSON file of options, as config.json in a run's folder; the command line goes before it, and it "
           "before the preset")
-      ->type_name("FILE");
-  CLI::Option* from_option =
+      .type_name("FILE");
+  Option from_option =
       train
           .add_option("--from", from,
                       "begin with the weights of the run, or of the checkpoint, in this place")
-          ->type_name("FOLDER");
+          .type_name("FOLDER");
   add_data_options(train, data);
   add_model_options(train, config.model);
   for (const char* name : {"--architecture", "--n-layer", "--n-head", "--n-kv-head", "--n-embd", "--n-inner",
                            "--rope-theta", "--tied-head", "--vocab-size"})
-    from_option->excludes(train.get_option(name));
+    from_option.excludes(name);
   add_training_options(train, *this);
   add_run_options(train, RunOptions::of(config));
   // Sources are allowed, to make sure that they are the run's.
@@ -89,22 +87,22 @@ void TrainArguments::add_options(CLI::App& train) {
   train
       .add_option("--memory-limit", memory_limit,
                   "do not begin a run that takes more; left out: what is free")
-      ->type_name("SIZE");
+      .type_name("SIZE");
   train
       .add_option(
           "--sample-prompt", sample_prompts,
           "let the model go on from this text at every evaluation, for `tapehead report`; may be given again")
-      ->allow_extra_args(false)
-      ->type_name("TEXT");
+      .one_at_a_time()
+      .type_name("TEXT");
   train.add_option("--log-every", log_every,
                    "print progress to standard error every so many steps; 0: never");
 }
 
-void TrainArguments::settle(CLI::App& train) {
+void TrainArguments::settle(Command train) {
   const GivenOptions given(train);
-  if (!config_file.empty()) apply_layer(train, read_config(config_file), config_file);
+  if (!config_file.empty()) apply_config(train, config_file);
   check_contradictions(train);
-  if (!preset.empty()) apply_preset(train, tapehead::preset(preset), "preset " + preset);
+  if (!preset.empty()) apply_preset(train, preset);
   given.check_effects();
 
   check<ValueError>(accumulate >= 1, "[train] --accumulate is {}, but a step has at least 1 part",

@@ -6,12 +6,9 @@
 #include <vector>
 
 #include "tapehead/models/train_config.h"
+#include "tapehead/tools/command_line.h"
 #include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/run_folder.h"
-
-namespace CLI {
-class App;
-}
 
 namespace tapehead {
 
@@ -31,12 +28,12 @@ struct TrainArguments {
   std::vector<std::string> sample_prompts;  ///< texts that the model goes on with at every evaluation
 
   /// Adds all of them. What describes a new run excludes --resume.
-  void add_options(CLI::App& train);
+  void add_options(Command train);
 
-  /// What the command line left open is taken from the config file, and what that leaves open from the preset. Then `config`
-  /// is complete but for what the data decide. Throws ValueError that names the options which contradict each
-  /// other, a key that is no option, a value that cannot be.
-  void settle(CLI::App& train);
+  /// What the command line left open is taken from the config file, and what that leaves open from the
+  /// preset. Then `config` is complete but for what the data decide. Throws ValueError that names the options
+  /// which contradict each other, a key that is no option, a value that cannot be.
+  void settle(Command train);
 
   /// Of --memory-limit. Throws ValueError unless it is a size.
   std::optional<int64_t> memory_bytes() const;

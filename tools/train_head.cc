@@ -1,7 +1,6 @@
-// tapehead train-head: a vocabulary head, or any classifier with very many classes, on features computed elsewhere.
-#include <fmt/format.h>
+// tapehead train-head: a vocabulary head, or any classifier of very many classes, on features made elsewhere.
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -104,11 +103,10 @@ void train(HeadTrainer& trainer, RunLock& lock, const RunFolder& run, const std:
              format_bytes(memory_stats(weight.device()).peak_bytes));
 }
 
-void start(TrainHeadOptions& options, CLI::App& command, const std::string& program) {
+void start(TrainHeadOptions& options, Command command, const std::string& program) {
   const RunFolder run = {options.out};
   const GivenOptions given(command);
-  if (!options.config_file.empty())
-    apply_layer(command, read_config(options.config_file), options.config_file);
+  if (!options.config_file.empty()) apply_config(command, options.config_file);
   check_contradictions(command);
   given.check_effects();
   options.config.validate();
@@ -127,7 +125,7 @@ void start(TrainHeadOptions& options, CLI::App& command, const std::string& prog
       run.path, shell_quote(run.path));
   HeadTrainer trainer(options.config, LabelledFeatures::open(options.in));
   write_data_file(run, options.in);
-  write_file_atomically(run.config(), resolved_config(command, {"config", "resume"}).dump(2) + "\n");
+  write_file_atomically(run.config(), resolved_config(command, {"config", "resume"}));
   train(trainer, lock, run, options.in, options, program);
 }
 
@@ -154,48 +152,47 @@ void resume(const TrainHeadOptions& options, std::optional<int64_t> steps, const
 
 }  // namespace
 
-void add_train_head(CLI::App& program) {
-  CLI::App* command =
-      program.add_subcommand(kName, "Train a classifier with very many classes on features of your own");
+void add_train_head(Command program) {
+  Command command =
+      program.add_command(kName, "Train a classifier with very many classes on features of your own");
   const auto options = std::make_shared<TrainHeadOptions>();
   HeadTrainConfig& config = options->config;
-  command->option_defaults()->always_capture_default();
+  command.show_defaults();
   command
-      ->add_option(
+      .add_option(
           "FEATURES", options->in,
           "safetensors file with features (rows, features) and targets (rows): classes, -100 for rows that "
           "do not count. With --resume only if the file was moved")
-      ->type_name("FILE");
-  command->add_option("--out", options->out, "folder of the run")->type_name("FOLDER");
+      .type_name("FILE");
+  command.add_option("--out", options->out, "folder of the run").type_name("FOLDER");
   command
-      ->add_option(
-          "--config", options->config_file,
-          "a JSON file of options, as config.json in a run's folder; the command line goes before it")
-      ->type_name("FILE");
-  command->add_option("--classes", config.classes, "0: the largest target and one");
-  command->add_flag("--bias", config.bias, "with a bias");
-  command->add_option("--batch-size", config.batch_size, "rows in a step");
-  command->add_option("--held-out", config.held_out, "fraction of the rows to measure on; 0: none");
-  command->add_option("--seed", config.seed, "of the rows' order");
-  add_run_options(*command, RunOptions::of(config));
-  add_resume_option(*command, options->resume, {"FEATURES"});
-  command->add_option("--steps", config.steps, "how many, those before a resume included");
-  options->compute.add_to(*command);
-  command->add_option("--log-every", options->log_every,
-                      "print progress to standard error every so many steps; 0: never");
-  command->footer(
+      .add_option("--config", options->config_file,
+                  "a JSON file of options, as config.json in a run's folder; the command line goes before it")
+      .type_name("FILE");
+  command.add_option("--classes", config.classes, "0: the largest target and one");
+  command.add_flag("--bias", config.bias, "with a bias");
+  command.add_option("--batch-size", config.batch_size, "rows in a step");
+  command.add_option("--held-out", config.held_out, "fraction of the rows to measure on; 0: none");
+  command.add_option("--seed", config.seed, "of the rows' order");
+  add_run_options(command, RunOptions::of(config));
+  add_resume_option(command, options->resume, {"FEATURES"});
+  command.add_option("--steps", config.steps, "how many, those before a resume included");
+  options->compute.add_to(command);
+  command.add_option("--log-every", options->log_every,
+                     "print progress to standard error every so many steps; 0: never");
+  command.footer(
       "The run's folder holds head.safetensors, with weight (classes, features) and bias, once all steps are "
       "made; the\n"
       "checkpoint that --resume goes on from; metrics.jsonl, for `tapehead report`; and loss.svg.\n\n"
       "Example:\n"
       "  tapehead train-head features.safetensors --classes 50257 --steps 2000 --lr 0.01 --out runs/head\n"
       "  tapehead train-head --resume runs/head --steps 4000");
-  command->callback([=, &program] {
+  command.callback([=] {
     if (options->resume.empty()) {
-      start(*options, *command, program.get_name());
+      start(*options, command, program.name());
     } else {
-      const bool steps = command->count("--steps") > 0;
-      resume(*options, steps ? std::optional(options->config.steps) : std::nullopt, program.get_name());
+      const bool steps = command.given("--steps");
+      resume(*options, steps ? std::optional(options->config.steps) : std::nullopt, program.name());
     }
   });
 }

@@ -1,13 +1,12 @@
 #include "tapehead/tools/training_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 namespace tapehead {
 
-static void add_optimizer_options(CLI::App& command, const RunOptions& run) {
+static void add_optimizer_options(Command command, const RunOptions& run) {
   OptimizerOptions& optimizer = run.optimizer;
-  for (CLI::Option* option : {
+  for (Option option : {
            command.add_option("--optimizer", optimizer.name,
                               "adamw, sgd, or muon: for matrices, AdamW for the rest"),
            command.add_option("--weight-decay", optimizer.weight_decay, "on matrices alone"),
@@ -29,24 +28,24 @@ static void add_optimizer_options(CLI::App& command, const RunOptions& run) {
                               "skip a step whose loss or gradient norm is so many standard deviations above "
                               "the mean of recent ones; 0: none"),
        }) {
-    option->group("Optimizer");
+    option.group("Optimizer");
   }
 }
 
-static void add_pauses(CLI::App& command, const RunOptions& run) {
-  for (CLI::Option* option : {
+static void add_pauses(Command command, const RunOptions& run) {
+  for (Option option : {
            command.add_option("--eval-every", run.eval_interval,
                               "steps between held-out measurements; 0: at the end"),
            command.add_option("--save-every", run.save_interval, "steps between checkpoints; 0: at the end"),
            command.add_option("--keep", run.keep, "numbered checkpoints that stay beside the latest"),
            command.add_flag("--keep-best", run.keep_best, "also the one of the lowest held-out loss"),
        }) {
-    option->group("Training");
+    option.group("Training");
   }
 }
 
-static void add_head_options(CLI::App& command, HeadConfig& head) {
-  for (CLI::Option* option : {
+static void add_head_options(Command command, HeadConfig& head) {
+  for (Option option : {
            command.add_option("--head-chunking-method", head.chunking_method,
                               "how many rows of logits are held at once: throughput, auto, budget:SIZE, ..."),
            command.add_option("--head-batch-chunk-size", head.batch_chunk_size,
@@ -60,23 +59,22 @@ static void add_head_options(CLI::App& command, HeadConfig& head) {
            command.add_flag("--head-recompute", head.recompute,
                             "less memory: backward computes the head again"),
        }) {
-    option->group("Head: linear_cross_entropy (`tapehead plan --help` tells more)");
+    option.group("Head: linear_cross_entropy (`tapehead plan --help` tells more)");
   }
 }
 
-void add_run_options(CLI::App& command, const RunOptions& run) {
+void add_run_options(Command command, const RunOptions& run) {
   add_pauses(command, run);
   add_optimizer_options(command, run);
   add_head_options(command, run.head);
 }
 
-void add_resume_option(CLI::App& command, std::string& folder, std::initializer_list<std::string> allowed) {
-  const std::vector<CLI::Option*> others = command.get_options();
-  CLI::Option* resume =
-      command.add_option("--resume", folder, "go on with the run in this folder")->type_name("FOLDER");
-  for (CLI::Option* option : others) {
-    if (option != command.get_help_ptr() && std::ranges::count(allowed, option->get_name()) == 0)
-      resume->excludes(option);
+void add_resume_option(Command command, std::string& folder, std::initializer_list<std::string> allowed) {
+  const std::vector<Option> others = command.options();
+  Option resume =
+      command.add_option("--resume", folder, "go on with the run in this folder").type_name("FOLDER");
+  for (Option option : others) {
+    if (std::ranges::count(allowed, option.name()) == 0) resume.excludes(option);
   }
 }
 

@@ -6,10 +6,7 @@
 #include <string>
 
 #include "tapehead/models/train_config.h"
-
-namespace CLI {
-class App;
-}
+#include "tapehead/tools/command_line.h"
 
 namespace tapehead {
 
@@ -32,10 +29,10 @@ struct RunOptions {
 };
 
 /// Optimiser, schedule, head, and what happens between steps.
-void add_run_options(CLI::App& command, const RunOptions& run);
+void add_run_options(Command command, const RunOptions& run);
 
-/// --resume. It excludes the options that the command has so far, which describe a new run, but for those `allowed`.
-void add_resume_option(CLI::App& command, std::string& folder,
-                       std::initializer_list<std::string> allowed = {});
+/// --resume. It excludes the options that the command has so far, which describe a new run, but for those
+/// `allowed`.
+void add_resume_option(Command command, std::string& folder, std::initializer_list<std::string> allowed = {});
 
 }  // namespace tapehead

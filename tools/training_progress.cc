@@ -1,6 +1,6 @@
 #include "tapehead/tools/training_progress.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "tapehead/core/memory.h"
 #include "tapehead/tools/format.h"

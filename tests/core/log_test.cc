@@ -2,6 +2,7 @@
 
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
+#include <spdlog/logger.h>
 
 #include <cstdlib>
 #include <thread>

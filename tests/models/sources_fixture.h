@@ -1,7 +1,7 @@
 // A folder of a test's own, with sources in it.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -237,6 +237,9 @@ TEST_F(Program, ExplainsItself) {
     EXPECT_EQ(help.status, 0);
     EXPECT_NE(help.out.find("Example:"), std::string::npos) << help.out;
   }
+  const Result help = run({"--help"});
+  EXPECT_EQ(help.status, 0) << help.err;  // no subcommand is missing where help was asked for
+  EXPECT_NE(help.out.find("compare-backends"), std::string::npos) << help.out;
 }
 
 // ---- How it is watched and stopped

@@ -1,6 +1,6 @@
 #include "tapehead/tools/report/run_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <cstdlib>
