@@ -1,8 +1,9 @@
 """Counts the test cases of one `bazel test`, for tools/test: count_tests.py EVENTS STATUS
 
-EVENTS is what --build_event_json_file wrote, STATUS how Bazel ended. The last line printed is "N passed, N failed". A
-target that was not built, a test that ended badly without naming a failed case, and trouble of Bazel's own are one
-failed case each. The exit status is 0 only if some passed and none failed. (python3 comes with bazel-bootstrap.)
+EVENTS is what --build_event_json_file wrote, STATUS how Bazel ended. The last line printed is "N passed, N
+failed". A target that was not built, a test that ended badly without naming a failed case, and trouble of
+Bazel's own are one failed case each. The exit status is 0 only if some passed and none failed. (python3 comes
+with bazel-bootstrap.)
 """
 
 import json

@@ -11,8 +11,8 @@ namespace tapehead {
 /// Appends to such a file. Lines are written whole or not at all.
 class JsonLinesLog {
  public:
-  /// Of an existing file, only the lines stay that keep(step, line) is true of: others were made after the checkpoint that
-  /// training goes on from. Throws SystemError if the machine refuses.
+  /// Of an existing file, only the lines stay that keep(step, line) is true of: others were made after the
+  /// checkpoint that training goes on from. Throws SystemError if the machine refuses.
   JsonLinesLog(std::string path,
                const std::function<bool(int64_t step, const nlohmann::ordered_json& line)>& keep);
   ~JsonLinesLog();
@@ -27,8 +27,8 @@ class JsonLinesLog {
   int descriptor_;
 };
 
-/// Calls take(step, line) for every line of a file that is an object with a step; others, such as one that was cut short,
-/// are passed over. Errors are those of read_file.
+/// Calls take(step, line) for every line of a file that is an object with a step; others, such as one that
+/// was cut short, are passed over. Errors are those of read_file.
 void for_each_json_line(const std::string& path,
                         const std::function<void(int64_t step, const nlohmann::ordered_json& line)>& take);
 

@@ -20,8 +20,8 @@ void MemoryTrace::note(std::string at) {
   for (const auto& [name, p] : model_.parameters()) {
     if (p.grad().defined()) gradients += p.grad().bytes();
   }
-  // The head's own memory comes and goes within one operation, which is told when it has gone. What lives on are the gradients that
-  // it made.
+  // The head's own memory comes and goes within one operation, which is told when it has gone. What lives on
+  // are the gradients that it made.
   const Device device = model_.device();
   const MemoryStats head_scope = memory_stats(device, "head");
   const int64_t passing = at == "linear_cross_entropy" ? head_scope.peak_bytes - head_scope.live_bytes : 0;

@@ -14,7 +14,8 @@ namespace tapehead {
 double product_flops(const LanguageModel& model, int64_t rows) {
   const ModelConfig& config = model.config();
   const double T = static_cast<double>(config.n_positions), N = static_cast<double>(rows) * T;
-  // Every matrix in a block is multiplied with each token once, and so is the head's. Tables that are looked up in are not.
+  // Every matrix in a block is multiplied with each token once, and so is the head's. Tables that are looked
+  // up in are not.
   double weights = static_cast<double>(model.head_weight().numel());
   for (const auto& parameter : model.parameters()) {
     if (MuonOptimizer::is_layer_matrix(parameter)) weights += static_cast<double>(parameter.second.numel());

@@ -8,13 +8,14 @@
 
 namespace tapehead {
 
-/// Floating-point operations of the matrix products of one step on `rows` contexts of n_positions tokens. Backward multiplies
-/// twice for each product of forward: for both factors' gradients. Of attention's T×T products, q·kᵀ and the weights' with
-/// v, the causal half counts.
+/// Floating-point operations of the matrix products of one step on `rows` contexts of n_positions tokens.
+/// Backward multiplies twice for each product of forward: for both factors' gradients. Of attention's T×T
+/// products, q·kᵀ and the weights' with v, the causal half counts.
 double product_flops(const LanguageModel& model, int64_t rows);
 
-/// A product on the default device, large enough for the full speed of the library behind it: the rate that others are measured
-/// against. For 16 bits it is the faster one of theirs and of f32's: not all processors are better at the former.
+/// A product on the default device, large enough for the full speed of the library behind it: the rate that
+/// others are measured against. For 16 bits it is the faster one of theirs and of f32's: not all processors
+/// are better at the former.
 class ReferenceProduct {
  public:
   /// (1024, 1024) times (1024, columns).

@@ -3,8 +3,8 @@
 
 namespace tapehead {
 
-/// Takes main's arguments. Throws every error: ValueError on words that it does not know, what the subcommand throws, and
-/// SystemError if standard output cannot be written.
+/// Takes main's arguments. Throws every error: ValueError on words that it does not know, what the subcommand
+/// throws, and SystemError if standard output cannot be written.
 void run_program(int argc, const char* const* argv);
 
 }  // namespace tapehead

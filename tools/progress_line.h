@@ -1,4 +1,5 @@
-// How far a long piece of work is: on a terminal in one line that is written over again and again, else in a line now and then.
+// How far long work is: on a terminal in one line that is written over again and again, else in a line now
+// and then.
 #pragma once
 
 #include <chrono>
@@ -7,7 +8,7 @@
 
 namespace tapehead {
 
-/// On standard error. Where that is no terminal, plain lines half a minute apart, so that short work is silent.
+/// On standard error. Where that is no terminal, plain lines half a minute apart: short work is silent.
 class ProgressLine {
  public:
   ProgressLine();
@@ -16,8 +17,8 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// Whether it is time for another show(): the last was a tenth of a second ago, or half a minute where there is no
-  /// terminal.
+  /// Whether it is time for another show(): the last was a tenth of a second ago, or half a minute where
+  /// there is no terminal.
   bool due() const;
   /// Replaces the line, cut to the terminal's width; or writes one.
   void show(std::string_view text);

@@ -4,9 +4,9 @@
 //   tokens/                  the sources as tokens (models/dataset_folder.h), unless they are kept elsewhere
 //   data.json                where the tokens are, and how sources are weighed
 //   config.json              the options that it was begun with, for --config (tools/option_layers.h)
-//   checkpoint.safetensors   the model and all that training goes on from (models/checkpoint.h); others that are kept
-//                            stand beside it (models/checkpoint_files.h)
-//   head.safetensors         of `tapehead train-head`, once it has ended: the weight, and the bias if there is one
+//   checkpoint.safetensors   the model and all that training goes on from (models/checkpoint.h); others that
+//                            are kept stand beside it (models/checkpoint_files.h)
+//   head.safetensors         of `tapehead train-head`, once it has ended: the weight, and the bias if any
 //   metrics.jsonl            a line of numbers for every step and every evaluation
 //   samples.jsonl            what the model wrote at evaluations, a line for each text
 //   memory.json              the memory of one step, by what it is for
@@ -79,8 +79,8 @@ void check_data(const RunFolder& run, const DataOptions& options);
 /// The tokens of a run that was prepared before. Throws ValueError if there are none, or others by now.
 RunData open_data(const RunFolder& run);
 
-/// Throws ValueError unless the tokenizer in the run's folder, with this hash, is the one that its checkpoint tells of, with
-/// that one; empty hashes are unknown.
+/// Throws ValueError unless the tokenizer in the run's folder, with this hash, is the one that its checkpoint
+/// tells of, with that one; empty hashes are unknown.
 void check_tokenizer(const RunFolder& run, const std::string& checkpoint_hash,
                      const std::string& tokenizer_hash);
 

@@ -9,8 +9,9 @@ namespace tapehead {
 
 class RunLock {
  public:
-  /// Makes the folder if it is not there, and removes what a process that was killed left unfinished in it. `program` begins
-  /// the error. Throws ValueError that names the process that has the right, SystemError if the machine refuses.
+  /// Makes the folder if it is not there, and removes what a process that was killed left unfinished in it.
+  /// `program` begins the error. Throws ValueError that names the process that has the right, SystemError if
+  /// the machine refuses.
   explicit RunLock(const std::string& folder, const char* program = "train");
 
   /// Gives the right back: removes FOLDER/lock, and the folder if there is nothing in it.

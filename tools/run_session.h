@@ -1,4 +1,4 @@
-// What goes on around a run while it trains in its folder: history, progress line, checkpoints, Ctrl-C, loss curve.
+// What goes on around a run that trains in its folder: history, progress, checkpoints, Ctrl-C, loss curve.
 #pragma once
 
 #include <functional>
@@ -27,13 +27,15 @@ struct RunSession {
   std::function<void(int64_t step)> on_evaluation = {};
 };
 
-/// Trains what is left. If a signal stopped it, prints the command that goes on with it, and ends the process by that signal.
+/// Trains what is left. If a signal stopped it, prints the command that goes on with it, and ends the process
+/// by that signal.
 RunResult train_in_folder(TrainingRun& run, const RunSession& session);
 
 /// Writes summary.json: how a run ended.
 void write_summary(const RunFolder& folder, const nlohmann::ordered_json& summary);
 
-/// summary.json, for a run that has ended at `step`. None if there is none, or one of another end, or a damaged one.
+/// summary.json, for a run that has ended at `step`. None if there is none, or one of another end, or a
+/// damaged one.
 std::optional<nlohmann::ordered_json> read_summary(const RunFolder& folder, int64_t step);
 
 }  // namespace tapehead

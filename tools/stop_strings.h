@@ -8,8 +8,8 @@
 
 namespace tapehead {
 
-/// Takes a text as it comes, in parts that cut stop strings anywhere, and gives back what may be shown: nothing of a string
-/// that ends it.
+/// Takes a text as it comes, in parts that cut stop strings anywhere, and gives back what may be shown:
+/// nothing of a string that ends it.
 class StopStrings {
  public:
   /// The text ends before the first of `stop_strings`, which are not empty.

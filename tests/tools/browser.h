@@ -1,4 +1,5 @@
-// A page in headless Chromium, moved and read through the DevTools protocol (chromedevtools.github.io/devtools-protocol).
+// A page in headless Chromium, moved and read through the DevTools protocol
+// (chromedevtools.github.io/devtools-protocol).
 #pragma once
 
 #include <fcntl.h>
@@ -39,8 +40,8 @@ class Browser {
       throw std::runtime_error("no pipe");
     child_ = fork();
     if (child_ == 0) {
-      // With --remote-debugging-pipe it reads from descriptor 3 and writes to 4. Copies above 4 come first, so that neither
-      // overwrites the other.
+      // With --remote-debugging-pipe it reads from descriptor 3 and writes to 4. Copies above 4 come first,
+      // so that neither overwrites the other.
       const int read_end = fcntl(to_browser[0], F_DUPFD_CLOEXEC, 10),
                 write_end = fcntl(from_browser[1], F_DUPFD_CLOEXEC, 10);
       dup2(read_end, 3);

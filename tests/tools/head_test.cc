@@ -138,7 +138,7 @@ TEST_F(Head, BenchTrainSaysWhereTheTimeGoes) {
     ASSERT_TRUE(result[key].is_number()) << key;  // no number of JSON is infinite or NaN
     EXPECT_GT(result[key].get<double>(), 0) << key;
   }
-  // 18 rows of 8 features, 12 square matrices' worth of weights, 6 positions, 20 words; three times in a step.
+  // 18 rows of 8 features, 12 square matrices' worth of weights, 6 positions, 20 words; thrice in a step.
   const double flops = 3 * 2 * (18 * 8 * 12 * 8 + 18 * 6 * 8 + 18 * 8 * 20);
   EXPECT_NEAR(result["floor_share"].get<double>() * result["step_seconds"].get<double>() *
                   result["product_flops_per_second"].get<double>() / flops,

@@ -1,14 +1,15 @@
-"""Writes docs/performance.md: the head and whole training steps beside PyTorch's, measured in turn in one run.
+"""Writes docs/performance.md: the head and training steps beside PyTorch's, measured in turn in one run.
 
     python3 -m venv VENV && VENV/bin/pip install 'torch==2.15.*' numpy
     bazel build //tools:tapehead
     VENV/bin/python tools/bench/compare_pytorch.py [--only heads] [--shapes 4096,768,50257 2048,256,8192] [--dtypes f32 bf16]
     VENV/bin/python tools/bench/compare_pytorch.py --only training [--models 'gpt2-124m --context 64' quickstart]
 
-Ours runs as `tapehead bench head` and `tapehead bench train` with their default options. PyTorch computes the head three ways: eager
-cross_entropy(linear), the same compiled, and its own chunked linear_cross_entropy with default options; a training step two ways, eager and
-compiled, with cross_entropy on the whole logits. All get two threads unless --threads says otherwise. Ratios of one run mean more than its
-seconds. What was measured is kept in docs/performance.json, so that a part can be measured again without the other.
+Ours runs as `tapehead bench head` and `tapehead bench train` with their default options. PyTorch computes the
+head three ways: eager cross_entropy(linear), the same compiled, and its own chunked linear_cross_entropy with
+default options; a training step two ways, eager and compiled, with cross_entropy on the whole logits. All get
+two threads unless --threads says otherwise. Ratios of one run mean more than its seconds. What was measured
+is kept in docs/performance.json, so that a part can be measured again without the other.
 """
 
 import argparse

@@ -4,9 +4,9 @@
     bazel build //tools:tapehead
     VENV/bin/python tools/bench/filter_experiment.py --text bible.txt --gpt2 FOLDER [--runs FOLDER] [--page-only]
 
-Trains the model of tools/quickstart with its own tokenizer and with GPT-2's (FOLDER holds its vocab.json and merges.txt), each
-with the exact gradient and with filters, over several seeds. Runs that are there already are not made again. Afterwards times
-a step of each kind in turn.
+Trains the model of tools/quickstart with its own tokenizer and with GPT-2's (FOLDER holds its vocab.json and
+merges.txt), each with the exact gradient and with filters, over several seeds. Runs that are there already
+are not made again. Afterwards times a step of each kind in turn.
 """
 
 import argparse

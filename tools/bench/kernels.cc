@@ -1,5 +1,5 @@
-// The speed of each kernel alone, in f32: what a change of one kernel is judged by. The sizes are those of GPT-2's
-// smallest model on 4 x 64 tokens, and of its head at several rows a chunk.
+// The speed of each kernel alone, in f32: what a change of one kernel is judged by. The sizes are those of
+// GPT-2's smallest model on 4 x 64 tokens, and of its head at several rows a chunk.
 #include <benchmark/benchmark.h>
 
 #include <cmath>

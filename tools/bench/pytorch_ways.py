@@ -1,10 +1,11 @@
-"""The ways in which PyTorch computes the head and a training step of GPT-2, each ready to be timed on any device.
+"""PyTorch's ways to compute the head and a training step of GPT-2, each ready to be timed on any device.
 
     python3 tools/bench/pytorch_ways.py head N,F,C DTYPE [--device cuda] [--repeats 5]
     python3 tools/bench/pytorch_ways.py train SIZES DTYPE [--device cuda] [--repeats 5]
 
-print a line of JSON: seconds by way, medians, null where memory does not suffice. SIZES is the JSON of `tapehead bench train --json`, of which
-n_layer, n_head, n_embd, vocab_size, context, batch_size and parameters are read. Example:
+print a line of JSON: seconds by way, medians, null where memory does not suffice. SIZES is the JSON of
+`tapehead bench train --json`, of which n_layer, n_head, n_embd, vocab_size, context, batch_size and
+parameters are read. Example:
 
     python3 tools/bench/pytorch_ways.py head 4096,768,50257 bf16 --device cuda
 """

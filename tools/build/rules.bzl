@@ -1,4 +1,5 @@
-"""cc_library, cc_binary and cc_test as this project wants them: warnings are errors, headers are tapehead/<folder>/<file>."""
+"""cc_library, cc_binary and cc_test as this project wants them: warnings are errors, and headers are
+tapehead/<folder>/<file>."""
 
 _COPTS = [
     "-Wall",
@@ -11,11 +12,12 @@ _COPTS = [
     "-ffp-contract=off",
 ]
 
-# Programs and tests call what is fast; that they are compiled sooner is worth more than what a second pass over
-# their own lines would bring.
+# Programs and tests call what is fast; that they are compiled sooner is worth more than what a second pass
+# over their own lines would bring.
 _HURRIED = ["tests", "tools"]
 
-# Which folders a folder may depend on; the others may depend on all. Together with visibility this keeps the rooms apart.
+# Which folders a folder may depend on; the others may depend on all. Together with visibility this keeps the
+# rooms apart.
 _ROOMS = {
     "core": ["core"],
     "backends": ["backends", "core"],

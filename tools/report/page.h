@@ -1,4 +1,5 @@
-// The page of `tapehead report`: page.html with its style, its script and the library that draws, all but the numbers.
+// The page of `tapehead report`, but for the numbers: page.html with its style, its script and the library
+// that draws.
 #pragma once
 
 #include <string_view>

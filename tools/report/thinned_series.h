@@ -8,8 +8,8 @@
 
 namespace tapehead {
 
-/// Points by rising x, of which the lowest and the highest of every stretch of x are kept. Stretches double in width
-/// whenever there are too many, so memory is bounded however many points come.
+/// Points by rising x, of which the lowest and the highest of every stretch of x are kept. Stretches double
+/// in width whenever there are too many, so memory is bounded however many points come.
 class ThinnedSeries {
  public:
   /// Keeps at most 2 · `stretches` points and the last.
