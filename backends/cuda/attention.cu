@@ -1,8 +1,8 @@
 // Attention, forward: a block has a tile of one head's queries, and the keys come by in tiles.
 //
-// For every query, the largest score so far and the sum of exponentials relative to it are kept; when a tile brings a larger
-// score, what was summed is scaled down (the online softmax). What a query does not see is never multiplied: a NaN there does
-// not reach it.
+// For every query, the largest score so far and the sum of exponentials relative to it are kept; when a tile
+// brings a larger score, what was summed is scaled down (the online softmax). What a query does not see is
+// never multiplied: a NaN there does not reach it.
 #include <cmath>
 
 #include "tapehead/backends/cuda/attention_bf16.h"

@@ -1,6 +1,7 @@
-// Attention, backward: one kernel for the gradients of keys and values, whose blocks have a tile of keys each, and one for
-// that of the queries, whose blocks have a tile of queries. Both compute each tile's scores again, and P = exp(scores - lse)
-// from them; so every sum is one block's, in one order, and no two blocks write to the same place.
+// Attention, backward: one kernel for the gradients of keys and values, whose blocks
+// have a tile of keys each, and one for that of the queries, whose blocks have a tile of
+// queries. Both compute each tile's scores again, and P = exp(scores - lse) from them;
+// so every sum is one block's, in one order, and no two blocks write to the same place.
 #include <cmath>
 
 #include "tapehead/backends/cuda/attention_bf16.h"

@@ -1,4 +1,5 @@
-// Attention of bf16, forward and backward, on tensor cores: the algorithms of attention.cu and attention_backward.cu.
+// Attention of bf16, forward and backward, on tensor cores:
+// the algorithms of attention.cu and attention_backward.cu.
 #include "tapehead/backends/cuda/attention_bf16.h"
 
 namespace tapehead {

@@ -1,7 +1,8 @@
 // Attention of bf16 on tensor cores: what its kernels share, and the functions that launch them.
 //
-// A block has four warps, each with 16 rows of every product. Tiles hold bf16 as they are, two in a word. Where a product sums
-// over positions, its second factor is held by columns; and there NaN and infinities are left out, because 0 · NaN would carry
+// A block has four warps, each with 16 rows of every product. Tiles hold bf16 as they
+// are, two in a word. Where a product sums over positions, its second factor is held
+// by columns; and there NaN and infinities are left out, because 0 · NaN would carry
 // them to positions that do not see them. add_nonfinite() adds them where they belong.
 #pragma once
 
@@ -18,7 +19,8 @@ constexpr unsigned kMmaThreads = kMmaWarps * kWarp;
 constexpr int kMmaTile = kMmaRows * kMmaWarps;                       // positions that a block has
 constexpr int64_t kMostForwardWidth = 128, kMostBackwardWidth = 64;  // beyond, sums do not fit the registers
 
-/// Words from row to row of a tile of `width` numbers: the lanes of load_a and load_b fall on different banks.
+/// Words from row to row of a tile of `width` numbers: the
+/// lanes of load_a and load_b fall on different banks.
 constexpr int mma_pitch(int width) { return width / 2 + 4; }
 
 __device__ inline bool is_nonfinite(uint16_t bits) { return (bits & 0x7f80) == 0x7f80; }
@@ -39,8 +41,9 @@ __device__ inline void load_bits(const bf16* row, int column, int64_t D, uint32_
   }
 }
 
-/// Loads positions [first, first + kRows) of the n at `head`, zeros beyond: to `rows` as they are, (kRows, kD); to `columns`,
-/// (kD, kRows), only what is finite. Either may be null. Returns whether this thread left something out.
+/// Loads positions [first, first + kRows) of the n at `head`, zeros beyond: to
+/// `rows` as they are, (kRows, kD); to `columns`, (kD, kRows), only what is
+/// finite. Either may be null. Returns whether this thread left something out.
 template <int kD, int kRows>
 __device__ bool load_positions(const bf16* head, int64_t stride, int64_t first, int64_t n, int64_t D,
                                uint32_t* rows, uint32_t* columns) {
@@ -70,7 +73,8 @@ __device__ bool load_positions(const bf16* head, int64_t stride, int64_t first, 
   return left_out;
 }
 
-/// A warp's 16 rows of a product, N columns: number [n][e] of lane 4 · g + t is row g + 8 · (e / 2), column 8 · n + 2 · t + e % 2.
+/// A warp's 16 rows of a product, N columns: number [n][e] of lane
+/// 4 · g + t is row g + 8 · (e / 2), column 8 · n + 2 · t + e % 2.
 template <int N>
 using MmaSums = float[N / 8][4];
 
@@ -118,7 +122,8 @@ __device__ inline void add_positions(const MmaSums<kRows>& p, const uint32_t* co
   }
 }
 
-/// Adds to c the products that load_positions() left out, where sees(i, k): whether row g + 8 · i of p sees position k.
+/// Adds to c the products that load_positions() left out, where
+/// sees(i, k): whether row g + 8 · i of p sees position k.
 template <int kD, int kRows, class Sees>
 __device__ void add_nonfinite(const MmaSums<kRows>& p, const bf16* head, int64_t stride, int64_t first,
                               int64_t n, int64_t D, Sees&& sees, MmaSums<kD>& c) {

@@ -1,8 +1,8 @@
 // What the kernels of attention share: heads in memory, tiles of them in shared memory, and their products.
 //
-// Device code. A block has 256 threads, seen as 16 by 16: thread (ty, tx) is tid = 16 · ty + tx. Tiles are square in positions:
-// kRows queries by kRows keys, each thread with kRows / 16 of both. A tile of heads has kRows rows of kD numbers of W, zeros
-// beyond what there is.
+// Device code. A block has 256 threads, seen as 16 by 16: thread (ty, tx) is tid = 16 · ty + tx. Tiles are
+// square in positions: kRows queries by kRows keys, each thread with kRows / 16 of both. A tile of heads has
+// kRows rows of kD numbers of W, zeros beyond what there is.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ __device__ inline int64_t first_seen_by(const Sight& sight, int64_t b, int64_t b
   return first;
 }
 
-/// Numbers of W from row to row of a tile of `width`: rows stay aligned to 16 bytes, and neighbours fall on other banks.
+/// Numbers of W from row to row of a tile of `width`: rows stay
+/// aligned to 16 bytes, and neighbours fall on other banks.
 template <class W>
 constexpr int tile_pitch(int width) {
   return width + 16 / static_cast<int>(sizeof(W));
@@ -108,7 +109,8 @@ __device__ void multiply_heads(const W* a, const W* b, int64_t D, W (&result)[kR
   }
 }
 
-/// A thread's part of a sum of heads, kR rows by kD / 16 columns: number (i, j, e) is column column(j) + e of row i.
+/// A thread's part of a sum of heads, kR rows by kD / 16
+/// columns: number (i, j, e) is column column(j) + e of row i.
 template <class W, int kD, int kR>
 struct HeadSums {
   static constexpr int kRun = kD / kSide < 4 ? kD / kSide : 4;  // neighbours
@@ -178,8 +180,8 @@ __device__ W row_reduce(W x, Join join) {
   return x;
 }
 
-/// Calls f with the smallest width that kernels are made for and that holds D, as an integral constant. Throws ValueError
-/// beyond 256.
+/// Calls f with the smallest width that kernels are made for and that
+/// holds D, as an integral constant. Throws ValueError beyond 256.
 template <class F>
 void visit_width(const char* op, int64_t D, F&& f) {
   check<ValueError>(D <= 256, "[{}] heads of width {}: on cuda they are at most 256 wide", op, D);

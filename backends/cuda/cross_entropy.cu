@@ -1,8 +1,8 @@
 // The row pass of cross entropy: one kernel, a block a row.
 //
-// A row is read once for its loss, with a running maximum. What of it fits stays in shared memory for the gradient, which
-// may overwrite it; the rest is read again, most of it from the second-level cache. Sums over classes run in the arithmetic's
-// type inside an octet and in f64 across.
+// A row is read once for its loss, with a running maximum. What of it fits stays in shared memory for the
+// gradient, which may overwrite it; the rest is read again, most of it from the second-level cache. Sums over
+// classes run in the arithmetic's type inside an octet and in f64 across.
 #include "tapehead/backends/cuda/cross_entropy_row.h"
 #include "tapehead/backends/cuda/cuda_backend.h"
 #include "tapehead/backends/cuda/gradient_filter.h"
@@ -14,8 +14,8 @@ namespace {
 template <class T, bool kPlain>
 constexpr unsigned kRowThreads = (kPlain ? 1024 : 512) / (sizeof(T) == 8 ? 2 : 1);
 
-// Where the gradient is narrower than the logits that it overwrites, the octets that a block writes at once cover octets that
-// it has read before or at the same time: a barrier parts the two.
+// Where the gradient is narrower than the logits that it overwrites, the octets that a block writes at once
+// cover octets that it has read before or at the same time: a barrier parts the two.
 template <class T, bool kPlain>
 __device__ void write_gradient(const Row<T, kPlain>& row, const RowSums<wide_t<T>>& sums,
                                const GradientFactors& f, const RowFilter<wide_t<T>>& filter) {
@@ -82,7 +82,8 @@ __device__ void write_gradient(const Row<T, kPlain>& row, const RowSums<wide_t<T
   }
 }
 
-// The entries that the filter leaves, without the part -scale · a_c that all classes have: by class, the target's last.
+// The entries that the filter leaves, without the part
+// -scale · a_c that all classes have: by class, the target's last.
 template <class T, bool kPlain>
 __device__ void write_sparse_gradient(const Row<T, kPlain>& row, const RowSums<wide_t<T>>& sums,
                                       const GradientFactors& f, const RowFilter<wide_t<T>>& filter) {
@@ -129,7 +130,8 @@ __device__ void write_sparse_gradient(const Row<T, kPlain>& row, const RowSums<w
   if (threadIdx.x == 0) {
     if (written < pass.capacity) {
       index[written] = static_cast<int32_t>(row.target);
-      value[written] = static_cast<W>(f.at_target(sums, 0) * pass.logit_scale) * softcap_slope(sums.z_target, cap);
+      value[written] =
+          static_cast<W>(f.at_target(sums, 0) * pass.logit_scale) * softcap_slope(sums.z_target, cap);
     }
     pass.sparse_count[row.r] = written < pass.capacity ? written + 1 : pass.capacity + 1;
   }

@@ -1,5 +1,6 @@
-// One row of cross entropy's row pass: its z, its sums, and what follows from them. Device code; a block shares a row, and
-// octet o of it is thread o % blockDim.x's. The formulas stand at Backend::cross_entropy_rows.
+// One row of cross entropy's row pass: its z, its sums, and what follows
+// from them. Device code; a block shares a row, and octet o of it is thread
+// o % blockDim.x's. The formulas stand at Backend::cross_entropy_rows.
 #pragma once
 
 #include <cmath>
@@ -173,8 +174,8 @@ struct Smaller {
   }
 };
 
-/// Element `position - begin` of x = value, where that is one: without an index that is not known when compiling, which
-/// would move x from registers to memory.
+/// Element `position - begin` of x = value, where that is one: without an index that is not known when
+/// compiling, which would move x from registers to memory.
 template <class W>
 __device__ inline void set_at(W (&x)[kOctet], int64_t position, int64_t begin, W value) {
 #pragma unroll
@@ -183,7 +184,8 @@ __device__ inline void set_at(W (&x)[kOctet], int64_t position, int64_t begin, W
   }
 }
 
-/// The block's first reading. A warp's threads share a reference: it seldom moves, and moving it takes an exponential in f64.
+/// The block's first reading. A warp's threads share a reference:
+/// it seldom moves, and moving it takes an exponential in f64.
 template <class T, bool kPlain>
 __device__ RowSums<wide_t<T>> read_row(const Row<T, kPlain>& row) {
   using W = wide_t<T>;

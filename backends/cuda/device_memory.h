@@ -1,4 +1,5 @@
-// Device memory, kept for the next tensor when one is freed, and who holds how much of it when there is no more.
+// Device memory, kept for the next tensor when one is freed,
+// and who holds how much of it when there is no more.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +41,8 @@ class DeviceMemory {
  public:
   explicit DeviceMemory(Stream& stream);
 
-  /// At least `bytes` (> 0), aligned to 256, uninitialised. Throws OutOfMemoryError that tells what was wanted, what is live,
-  /// the largest live buffers, and what the device has; nothing is lost then.
+  /// At least `bytes` (> 0), aligned to 256, uninitialised. Throws OutOfMemoryError that tells what was
+  /// wanted, what is live, the largest live buffers, and what the device has; nothing is lost then.
   void* allocate(int64_t bytes);
   void deallocate(void* memory, int64_t bytes) noexcept;
 

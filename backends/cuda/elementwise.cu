@@ -10,7 +10,8 @@ namespace tapehead {
 
 // ---- Loops
 
-// y_i = f(x_i, ...): by packs where everything is dense and aligned, else element by element. Operand 0 of `index` is y.
+// y_i = f(x_i, ...): by packs where everything is dense and
+// aligned, else element by element. Operand 0 of `index` is y.
 template <class T, class F, class... X>
 static __device__ void map_elements(const StridedIndex<1 + sizeof...(X)>& index, bool packed, T* y, F f,
                                     const X*... x) {

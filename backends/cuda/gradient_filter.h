@@ -1,5 +1,5 @@
-// The gradient filter of cross entropy's row pass: which of a row's probabilities are left. Device code; the rules stand in
-// backends/gradient_filter.h.
+// The gradient filter of cross entropy's row pass: which of a row's probabilities are left. Device code; the
+// rules stand in backends/gradient_filter.h.
 #pragma once
 
 #include <cmath>
@@ -18,8 +18,8 @@ struct RowFilter {
 
   __device__ explicit operator bool() const { return kind != GradientFilter::none; }
 
-  /// Of classes [begin, begin + 8): e becomes what is left of it, else 0, and bit i of `kept` says which. Adds what was below
-  /// the level to `below`. A NaN is kept.
+  /// Of classes [begin, begin + 8): e becomes what is left of it, else 0, and bit i of `kept` says which.
+  /// Adds what was below the level to `below`. A NaN is kept.
   __device__ void choose(int64_t begin, W (&e)[kOctet], unsigned& kept, W& below) const {
     const W scale = 256 / level;
     const uint64_t bytes = kind == GradientFilter::stochastic ? random_bytes(begin) : 0;

@@ -73,8 +73,8 @@ struct Divisors {
   }
 };
 
-// target null: class probabilities; ids null: rows stay where they are. The block goes through blockDim.x rows at a time, and
-// moves those that count towards the front, where what it overwrites was read.
+// target null: class probabilities; ids null: rows stay where they are. The block goes through blockDim.x
+// rows at a time, and moves those that count towards the front, where what it overwrites was read.
 template <class I, class T>
 __global__ void __launch_bounds__(1024)
     cross_entropy_targets_kernel(Check check, const I* target, const T* class_weight, int64_t n,

@@ -1,14 +1,18 @@
 // What kernels share: loops over a grid, elements of any dtype, strided indexing, and reductions in a block.
 //
-// Kernels are plain: threads of one dimension, whole warps, every thread of a block reaches every barrier. The same files are
-// compiled by nvcc, and as C++ against tests/cuda_emulator. What holds in both:
-//  - kernels are launched by Stream::launch, never by <<<>>>; parameters are passed by value: pointers, numbers, small structs;
-//  - barriers and warp functions are CUDA's own: __syncthreads, __shfl_xor_sync, __ballot_sync and so on, always with the full
-//    mask kAllLanes (the emulator offers those that are in use: tests/cuda_emulator/README.md);
-//  - static shared memory is __shared__ of float, double or integers (f16 and bf16 have constructors, which shared memory
-//    does not run: keep their bits as uint16_t); dynamic shared memory comes from dynamic_shared<T>();
+// Kernels are plain: threads of one dimension, whole warps, every thread of a block reaches every barrier.
+// The same files are compiled by nvcc, and as C++ against tests/cuda_emulator. What holds in both:
+//  - kernels are launched by Stream::launch, never by <<<>>>; parameters are passed by value: pointers,
+//    numbers, small structs;
+//  - barriers and warp functions are CUDA's own: __syncthreads, __shfl_xor_sync, __ballot_sync and so on,
+//    always with the full mask kAllLanes (the emulator offers those that are in use:
+//    tests/cuda_emulator/README.md);
+//  - static shared memory is __shared__ of float, double or integers (f16 and bf16 have constructors, which
+//    shared memory does not run: keep their bits as uint16_t); dynamic shared memory comes from
+//    dynamic_shared<T>();
 //  - no atomics where the order of additions would show in a result;
-//  - what must have the CPU's bits uses __dmul_rn, __dadd_rn, __fmul_rn, ...: nvcc contracts a * b + c otherwise.
+//  - what must have the CPU's bits uses __dmul_rn, __dadd_rn, __fmul_rn, ...: nvcc contracts a * b + c
+//    otherwise.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -36,7 +40,8 @@ inline Grid grid_for(const Stream& stream, int64_t count, unsigned threads = 256
   return {.blocks = dim3(static_cast<unsigned>(std::min(wanted, busy))), .threads = threads};
 }
 
-/// A block for each of `rows`, as many as a grid's first dimension has; kernels loop by blocks beyond (for_each_row).
+/// A block for each of `rows`, as many as a grid's first dimension has; kernels loop by blocks beyond
+/// (for_each_row).
 inline Grid grid_of_rows(int64_t rows, unsigned threads = 256, size_t shared_bytes = 0) {
   return {.blocks = dim3(static_cast<unsigned>(std::min<int64_t>(rows, 0x7fffffff))),
           .threads = threads,
@@ -50,7 +55,8 @@ __device__ void for_each_index(int64_t n, F f) {
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += step) f(i);
 }
 
-/// Calls f(row) for this block's share of [0, rows), the same in all its threads, so that f may hold barriers.
+/// Calls f(row) for this block's share of [0, rows), the same in all its threads, so that f may hold
+/// barriers.
 template <class F>
 __device__ void for_each_row(int64_t rows, F f) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) f(row);
@@ -133,7 +139,8 @@ __device__ T* dynamic_shared() {
   return reinterpret_cast<T*>(dynamic_shared_bytes);
 }
 
-// ---- Reductions. All threads call them with whole warps; the order of additions is fixed by the number of threads.
+// ---- Reductions. All threads call them with whole warps; the order of additions is fixed by the number of
+// threads.
 
 struct Add {
   template <class T>
@@ -150,7 +157,8 @@ struct Larger {
   }
 };
 
-/// The reduction of x over the warp, in every lane. Join is commutative: both lanes of a pair compute join(own, other's).
+/// The reduction of x over the warp, in every lane. Join is commutative: both lanes of a pair compute
+/// join(own, other's).
 template <class T, class Join>
 __device__ T warp_reduce(T x, Join join) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2)
@@ -158,8 +166,8 @@ __device__ T warp_reduce(T x, Join join) {
   return x;
 }
 
-/// The reduction of x over the block, in every thread. `identity` is neutral to join. Holds two barriers, so that it can be
-/// called again at once.
+/// The reduction of x over the block, in every thread. `identity` is neutral to join. Holds two barriers, so
+/// that it can be called again at once.
 template <class T, class Join>
 __device__ T block_reduce(T x, T identity, Join join) {
   __shared__ T parts[kWarp];

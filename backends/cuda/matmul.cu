@@ -1,7 +1,8 @@
 // Matrix products through cuBLAS.
 //
-// f64 in f64, f32 in f32, f16 and bf16 with sums in f32, rounded once. TF32, which is faster and keeps 10 bits of each factor,
-// only where the environment says TAPEHEAD_TF32=1. Operands of other layouts or mixed dtypes are copied first.
+// f64 in f64, f32 in f32, f16 and bf16 with sums in f32, rounded once. TF32, which
+// is faster and keeps 10 bits of each factor, only where the environment says
+// TAPEHEAD_TF32=1. Operands of other layouts or mixed dtypes are copied first.
 #include <cstdlib>
 #include <cstring>
 
@@ -13,8 +14,8 @@ namespace tapehead {
 
 namespace {
 
-// BLAS's view of the last two dimensions of a row-major matrix: whether it stands by columns, and how far rows (or columns)
-// are apart.
+// BLAS's view of the last two dimensions of a row-major matrix: whether
+// it stands by columns, and how far rows (or columns) are apart.
 struct Layout {
   cublasOperation_t operation;
   int leading;

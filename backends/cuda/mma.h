@@ -1,8 +1,8 @@
 // Products of bf16 on tensor cores, a warp at a time: c (16, 8) += a (16, 16) · b (16, 8), in f32.
 //
-// Lane 4 · g + t of the warp holds of c (rows g, g + 8; columns 2t, 2t + 1), of a (the same rows; k = 2t, 2t + 1, 2t + 8, 2t + 9)
-// and of b (column g; the same k), two numbers of bf16 in a word, the one of smaller k in its lower half (PTX's
-// mma.m16n8k16).
+// Lane 4 · g + t of the warp holds of c (rows g, g + 8; columns 2t, 2t + 1), of a (the same rows; k = 2t,
+// 2t + 1, 2t + 8, 2t + 9) and of b (column g; the same k), two numbers of bf16 in a word, the one of smaller
+// k in its lower half (PTX's mma.m16n8k16).
 #pragma once
 
 #ifndef __CUDACC__
@@ -28,8 +28,8 @@ __device__ inline void multiply_add_16x8x16(const uint32_t (&a)[4], const uint32
 #endif
 }
 
-/// Two numbers as bf16, and what their rounding left, as bf16 too: together 16 bits of each, so that a product with both is as
-/// good as one in f32 before it is rounded to bf16.
+/// Two numbers as bf16, and what their rounding left, as bf16 too: together 16 bits of each, so that a
+/// product with both is as good as one in f32 before it is rounded to bf16.
 struct SplitPair {
   uint32_t high, low;
 
@@ -43,7 +43,8 @@ struct SplitPair {
   __device__ static uint32_t pair(bf16 a, bf16 b) { return a.bits | static_cast<uint32_t>(b.bits) << 16; }
 };
 
-/// The a of rows [row, row + 16) and k [16 · kk, 16 · kk + 16) of a tile whose rows are `pitch` words of two apart.
+/// The a of rows [row, row + 16) and k [16 · kk, 16 · kk + 16)
+/// of a tile whose rows are `pitch` words of two apart.
 __device__ inline void load_a(const uint32_t* tile, int pitch, int row, int kk, uint32_t (&a)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const uint32_t* at = tile + (row + lane / 4) * pitch + kk * 8 + lane % 4;

@@ -1,5 +1,6 @@
-// Layer norm and RMS norm, which differ in one thing: the first takes the mean off. A block a row; the gradients of the
-// parameters are summed over slabs of rows first, then over slabs, so that every sum has one order.
+// Layer norm and RMS norm, which differ in one thing: the first takes the
+// mean off. A block a row; the gradients of the parameters are summed over
+// slabs of rows first, then over slabs, so that every sum has one order.
 #include <cmath>
 
 #include "tapehead/backends/cuda/cuda_backend.h"
@@ -73,7 +74,8 @@ __global__ void norm_kernel(Norm<T> norm, double epsilon, T* y) {
   });
 }
 
-// With x̂ = (x - mean) · rstd and g = gy · weight: gx = rstd · (g - mean(g) - x̂ · mean(g · x̂)), mean(g) only with kCenter.
+// With x̂ = (x - mean) · rstd and g = gy · weight:
+// gx = rstd · (g - mean(g) - x̂ · mean(g · x̂)), mean(g) only with kCenter.
 template <class T, bool kCenter>
 __global__ void norm_input_gradient_kernel(Norm<T> norm, const T* gy, T* gx) {
   using W = wide_t<T>;
@@ -118,8 +120,8 @@ __global__ void norm_input_gradient_kernel(Norm<T> norm, const T* gy, T* gx) {
   });
 }
 
-// dots[slab, c] = Σ gy · x̂ and sums[slab, c] = Σ gy over a slab's rows. A warp takes 32 columns of every eighth row, in W over
-// the 32 rows that this makes; the warps' sums are added in f64.
+// dots[slab, c] = Σ gy · x̂ and sums[slab, c] = Σ gy over a slab's rows. A warp takes 32 columns of every
+// eighth row, in W over the 32 rows that this makes; the warps' sums are added in f64.
 template <class T, bool kCenter>
 __global__ void norm_slab_kernel(Norm<T> norm, const T* gy, int64_t slabs, double* dots, double* sums) {
   using W = wide_t<T>;

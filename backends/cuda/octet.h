@@ -1,4 +1,5 @@
-// A row, eight elements at a time: by accesses of 16 bytes where its address allows them, one by one at its ends.
+// A row, eight elements at a time: by accesses of 16 bytes
+// where its address allows them, one by one at its ends.
 //
 // Device code. Whatever a row is stored as, a thread holds it as W, the arithmetic's type.
 #pragma once
@@ -72,8 +73,8 @@ __device__ inline void store_within(T* row, int64_t begin, int64_t n, const W (&
 
 constexpr int kOctet = 8;
 
-/// How the n elements at `row` divide into octets: octet o holds elements [begin(o), begin(o) + 8), which stand at a
-/// multiple of 8 elements in memory. The first and the last may lie partly outside of the row.
+/// How the n elements at `row` divide into octets: octet o holds elements [begin(o), begin(o) + 8), which
+/// stand at a multiple of 8 elements in memory. The first and the last may lie partly outside of the row.
 struct Octets {
   int64_t n;
   int shift;

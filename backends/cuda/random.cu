@@ -1,5 +1,5 @@
-// Tensors of random numbers: each from the same words and by the same formula as on the CPU. They are the same where the two
-// libraries' log, sin and cos round alike, which in f32 is nearly everywhere.
+// Tensors of random numbers: each from the same words and by the same formula as on the CPU. They are the
+// same where the two libraries' log, sin and cos round alike, which in f32 is nearly everywhere.
 #include <numbers>
 
 #include "tapehead/backends/cuda/cuda_backend.h"

@@ -1,7 +1,7 @@
 // Sums and maxima over any dimensions.
 //
-// In two passes, whose order depends on the layout alone: parts of what stands behind each element of y are folded, then the
-// parts are joined. Sums run in f64, as on the CPU.
+// In two passes, whose order depends on the layout alone: parts of what stands behind each element of y are
+// folded, then the parts are joined. Sums run in f64, as on the CPU.
 #include "tapehead/backends/cuda/cuda_backend.h"
 #include "tapehead/backends/cuda/scratch.h"
 #include "tapehead/backends/cuda/strided.h"

@@ -7,8 +7,9 @@
 
 namespace tapehead {
 
-/// Device memory for the launches made while this lives. Given back at its end, though they may still run: what takes the same
-/// memory next is launched behind them on the one stream. Not counted as tensors are, as a library's workspace is not.
+/// Device memory for the launches made while this lives. Given back at its end,
+/// though they may still run: what takes the same memory next is launched behind them
+/// on the one stream. Not counted as tensors are, as a library's workspace is not.
 class Scratch {
  public:
   /// At least `bytes`, aligned to 256, uninitialised. Throws OutOfMemoryError.

@@ -1,5 +1,5 @@
-// Softmax, its logarithm, and their gradients: a block a row. A row is read again where it is needed again; unless it is very
-// long, that comes from the cache.
+// Softmax, its logarithm, and their gradients: a block a row. A row is read again where it is needed again;
+// unless it is very long, that comes from the cache.
 #include <cmath>
 
 #include "tapehead/backends/cuda/cuda_backend.h"

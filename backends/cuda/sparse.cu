@@ -1,7 +1,9 @@
-// Products with a sparse matrix, and with its transpose: sums of scaled rows, each thread with an octet of them.
+// Products with a sparse matrix, and with its transpose:
+// sums of scaled rows, each thread with an octet of them.
 //
-// The transpose first learns where each column's entries are: they are counted, and their numbers listed column by column, in
-// the order that threads come in. A block that has a column then spreads it over a window of rows in shared memory and walks
+// The transpose first learns where each column's entries are: they are counted, and
+// their numbers listed column by column, in the order that threads come in. A block
+// that has a column then spreads it over a window of rows in shared memory and walks
 // that from its first row to its last, so that sums have one order all the same.
 #include "tapehead/backends/cuda/cuda_backend.h"
 #include "tapehead/backends/cuda/octet.h"

@@ -1,8 +1,10 @@
-// The one CUDA stream that all work of this process goes through, and what is done with the statuses that CUDA returns.
+// The one CUDA stream that all work of this process goes
+// through, and what is done with the statuses that CUDA returns.
 //
-// A status is never dropped. Refusals (no memory, a launch that is too large) throw and leave the device usable. A failure
-// inside a kernel is sticky: CUDA reports it at some later call, and every call after it fails too. It is thrown once, with
-// the launches that may have caused it; what is called afterwards throws a short reminder.
+// A status is never dropped. Refusals (no memory, a launch that is too large) throw
+// and leave the device usable. A failure inside a kernel is sticky: CUDA reports it at
+// some later call, and every call after it fails too. It is thrown once, with the
+// launches that may have caused it; what is called afterwards throws a short reminder.
 #pragma once
 
 #include <cublas_v2.h>
@@ -27,12 +29,14 @@ struct Grid {
 /// Thread-safe.
 class Stream {
  public:
-  /// Chooses device 0 and makes a stream on it. Throws SystemError that says what to do where there is no driver, one that is
-  /// older than this build's runtime, no device, one too old (below compute capability 8.0), or one that others hold.
+  /// Chooses device 0 and makes a stream on it. Throws SystemError that says what to
+  /// do where there is no driver, one that is older than this build's runtime, no
+  /// device, one too old (below compute capability 8.0), or one that others hold.
   Stream();
 
-  /// Runs kernel(arguments...), behind all that was launched before; returns at once. A grid without blocks does nothing.
-  /// `name` is a literal that errors show: the function of the contract, and the pass if there are several.
+  /// Runs kernel(arguments...), behind all that was launched before; returns at
+  /// once. A grid without blocks does nothing. `name` is a literal that errors
+  /// show: the function of the contract, and the pass if there are several.
   template <class... Parameters, class... Arguments>
   void launch(const char* name, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
     if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;

@@ -9,8 +9,8 @@
 
 namespace tapehead {
 
-/// The elements of one shape in row-major order, for K operands with strides of their own. Passed to kernels by value.
-/// Dimensions are merged where all operands allow it.
+/// The elements of one shape in row-major order, for K operands with strides of their own. Passed to kernels
+/// by value. Dimensions are merged where all operands allow it.
 template <int K>
 struct StridedIndex {
   static constexpr int kMostDims = 16;  // after merging

@@ -149,7 +149,8 @@ static __global__ void step_kernel(Tensors tensors, const Update* once) {
   });
 }
 
-// Writes the list of addresses to the device, behind what was launched before; first(i) gives those of tensor i.
+// Writes the list of addresses to the device, behind what
+// was launched before; first(i) gives those of tensor i.
 template <class F>
 static Tensors upload(CudaBackend& backend, Scratch& memory, size_t size, F first) {
   std::vector<Addresses> list;
@@ -172,7 +173,8 @@ static void* address_of(std::span<Tensor> tensors, size_t i) {
 
 static int64_t bytes_for(size_t tensors) { return static_cast<int64_t>(tensors * sizeof(Addresses)); }
 
-// One step for all parameters: `first` and `second` are what the optimiser keeps of each, empty lists for nothing.
+// One step for all parameters: `first` and `second` are what
+// the optimiser keeps of each, empty lists for nothing.
 template <template <class> class Update, class N>
 static void sweep(CudaBackend& backend, const char* op, const N& numbers, std::span<Tensor> p,
                   std::span<const Tensor> g, std::span<Tensor> first, std::span<Tensor> second,

@@ -97,8 +97,8 @@ void BlockRunner::enter(Fibre& from, Fibre& to, Worker* worker) {
   switch_to(from, to);
 }
 
-// The fibre to go on with: a fresh one while threads have not started, else that of a thread that may go on, or the host's
-// if there is none.
+// The fibre to go on with: a fresh one while threads have not started,
+// else that of a thread that may go on, or the host's if there is none.
 Fibre* BlockRunner::next(Worker*& worker) {
   worker = nullptr;
   if (problem_) return &host_;

@@ -1,7 +1,9 @@
-// Runs the threads of a block, one at a time and in a shuffled order, as fibres that change places where a thread waits.
+// Runs the threads of a block, one at a time and in a shuffled
+// order, as fibres that change places where a thread waits.
 //
-// A thread that never waits is a plain call: fibres are taken only where one waits. What no device would survive, or what
-// depends on the order of threads in a way that a device does not promise, is a Problem: the launch fails.
+// A thread that never waits is a plain call: fibres are taken only where one
+// waits. What no device would survive, or what depends on the order of threads
+// in a way that a device does not promise, is a Problem: the launch fails.
 #pragma once
 
 #include <cuda_runtime.h>

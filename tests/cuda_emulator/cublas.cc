@@ -1,5 +1,5 @@
-// cuBLAS's calls, by the CPU backend's products. A matrix of cuBLAS stands by columns, so it is, read by rows, its transpose:
-// C = A·B is computed as Cᵀ = Bᵀ·Aᵀ.
+// cuBLAS's calls, by the CPU backend's products. A matrix of cuBLAS stands by columns, so it is, read by
+// rows, its transpose: C = A·B is computed as Cᵀ = Bᵀ·Aᵀ.
 #include <cublas_v2.h>
 
 #include <memory>
@@ -52,7 +52,8 @@ static bool is_supported(cudaDataType_t a, cudaDataType_t b, cudaDataType_t c, c
   return c == a || (c == CUDA_R_32F && (a == CUDA_R_16F || a == CUDA_R_16BF));
 }
 
-// (batch, rows, columns) over device memory, whose elements along columns are `column_step` apart, along rows `row_step`.
+// (batch, rows, columns) over device memory, whose elements
+// along columns are `column_step` apart, along rows `row_step`.
 static Tensor view(const void* memory, cudaDataType_t type, int64_t batch, int64_t step, int64_t rows,
                    int64_t row_step, int64_t columns, int64_t column_step) {
   const DType dtype = dtype_of(type);

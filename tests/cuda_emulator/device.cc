@@ -53,7 +53,8 @@ int64_t waits() {
   return device().waits;
 }
 
-// AddressSanitizer watches the bounds of what malloc gives; without it, one range of addresses is opened and closed at once.
+// AddressSanitizer watches the bounds of what malloc gives;
+// without it, one range of addresses is opened and closed at once.
 void* Memory::allocate(size_t bytes, size_t limit) {
   if (bytes == 0 || bytes > limit || in_use_ > limit - bytes) return nullptr;
   char* memory = nullptr;

@@ -15,8 +15,8 @@
 
 namespace cuda_emulator {
 
-/// Memory that only kernels and CUDA's calls may touch: the host's own reads and writes fault, under AddressSanitizer too,
-/// which also sees accesses between allocations.
+/// Memory that only kernels and CUDA's calls may touch: the host's own reads and writes fault, under
+/// AddressSanitizer too, which also sees accesses between allocations.
 class Memory {
  public:
   void* allocate(size_t bytes, size_t limit);

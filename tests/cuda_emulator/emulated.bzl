@@ -9,7 +9,7 @@ WITHOUT_CUDA = select({
 })
 
 def emulated_backend(name, kernels, deps, **kwargs):
-    """A library of the .cu files of //backends/cuda, unchanged but for the names that make them C++ to Bazel."""
+    """A library of the .cu files of //backends/cuda, unchanged but for names that make them C++ to Bazel."""
     sources = []
     for kernel in kernels:
         native.genrule(
@@ -34,7 +34,7 @@ def emulated_backend(name, kernels, deps, **kwargs):
     )
 
 def tapehead_test_on_devices(name, srcs, deps, tags = [], env = {}, **kwargs):
-    """The test `name` on the CPU, and `name`_cuda_emulated, the same objects with the emulated device as default."""
+    """The test `name` on the CPU, and `name`_cuda_emulated, the same objects on the emulated device."""
     tapehead_library(
         name = name + "_cases",
         testonly = True,

@@ -8,7 +8,8 @@
 
 #include "tapehead/tests/cuda_emulator/sanitizer.h"
 
-// Saves what a called function must keep on the stack that is left, and takes it from the one that is entered.
+// Saves what a called function must keep on the stack that
+// is left, and takes it from the one that is entered.
 extern "C" void tapehead_switch_stack(void** left, void* entered);
 asm(R"(
   .text

@@ -14,7 +14,8 @@ struct Fibre {
   void (*entry)() = nullptr;
 };
 
-/// A fibre with memory for its stack, a page that faults below it. Runs start() once switched to, which never returns.
+/// A fibre with memory for its stack, a page that faults below
+/// it. Runs start() once switched to, which never returns.
 class OwnFibre : public Fibre {
  public:
   explicit OwnFibre(void (*start)());

@@ -1,5 +1,5 @@
-// CUDA's calls. Like the real ones, a launch returns before its kernel's failure is known: the next call tells it, and from
-// then on every call.
+// CUDA's calls. Like the real ones, a launch returns before its kernel's failure is known: the next call
+// tells it, and from then on every call.
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 

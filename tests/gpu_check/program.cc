@@ -1,4 +1,4 @@
-// The `tapehead` program and the tests of every op in one, for a device that has neither Bazel nor this source.
+// The `tapehead` program and the tests of every op in one, for a machine without Bazel and this source.
 //
 //   program test [GoogleTest's flags]     the tests, on TAPEHEAD_TEST_DEVICE
 //   program ...                           as tapehead ...
