@@ -31,6 +31,8 @@ CapturedStep::CapturedStep(const LanguageModel& model, Optimizer& optimizer, con
       numbers_(numbers),
       step_({3}, DType::f64, model.device()) {
   check_possible(config, model.device());
+  const auto available = [&] { return device_runtime(model.device()).available_memory().value_or(0); };
+  const int64_t before = available();
   try {
     gradient_.emplace(
         model.device(),
@@ -46,6 +48,7 @@ CapturedStep::CapturedStep(const LanguageModel& model, Optimizer& optimizer, con
     throw;
   }
   optimizer_.zero_grad();
+  reserved_bytes_ = before - available();
 }
 
 LossAndNorm CapturedStep::gradient(const Batch& batch, StepNumbers& numbers) {

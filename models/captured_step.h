@@ -35,6 +35,9 @@ class CapturedStep {
 
   /// The head's, which each step takes again.
   const HeadMemory& head() const { return head_; }
+  /// What the device lacks while this lives: memory for the step's own tensors, gradients included. Blocks of
+  /// one size follow each other in the same memory, others do not, so it is more than was ever live.
+  int64_t reserved_bytes() const { return reserved_bytes_; }
 
  private:
   Optimizer& optimizer_;
@@ -44,6 +47,7 @@ class CapturedStep {
   StepOnDevice step_;
   Tensor loss_and_norm_;
   HeadMemory head_;
+  int64_t reserved_bytes_ = 0;
   std::optional<Capture> gradient_, update_;
 };
 

@@ -33,8 +33,11 @@ static int64_t count_activations(const LanguageModel& model, int64_t rows, int64
   return memory_stats(model.device()).live_bytes - before;
 }
 
-MemoryPlanner::MemoryPlanner(const LanguageModel& model, const TrainConfig& config)
-    : config_(config), device_(model.device()), trains_head_(model.head_weight().requires_grad()) {
+MemoryPlanner::MemoryPlanner(const LanguageModel& model, const TrainConfig& config, bool recorded)
+    : config_(config),
+      device_(model.device()),
+      recorded_(recorded),
+      trains_head_(model.head_weight().requires_grad()) {
   for (const auto& [name, p] : model.parameters()) {
     fixed_.parameters += p.bytes();
     if (p.requires_grad()) fixed_.gradients += p.bytes();
@@ -71,8 +74,13 @@ MemoryPlan MemoryPlanner::plan(int64_t micro_batch) const {
   plan.head = std::max(head.forward.peak_bytes, head.backward.peak_bytes);
   const int64_t block = std::llround(bytes_per_block_token_ * static_cast<double>(tokens));
   const int64_t earlier = micro_batch < config_.batch_size ? plan.gradients : 0;
-  plan.peak = plan.parameters + plan.optimizer +
-              std::max(earlier + plan.activations + std::max(plan.head, block), plan.gradients);
+  int64_t step = std::max(earlier + plan.activations + std::max(plan.head, block), plan.gradients);
+  if (recorded_) {
+    // A micro-batch's own gradients are added to the earlier ones at the end of backward, or of a block's.
+    const int64_t own = config_.recompute_activations ? earlier / config_.model.n_layer : earlier;
+    step = plan.recording = plan.activations + plan.head + block + plan.gradients + own;
+  }
+  plan.peak = plan.parameters + plan.optimizer + step;
   return plan;
 }
 

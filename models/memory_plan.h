@@ -7,7 +7,7 @@
 
 namespace tapehead {
 
-/// Bytes of tensors, by what they are for. Exact, but for the peak.
+/// Bytes of tensors, by what they are for. Exact, but for the recording and the peak.
 struct MemoryPlan {
   int64_t parameters = 0;
   int64_t gradients = 0;    ///< of the parameters that are trained
@@ -16,8 +16,14 @@ struct MemoryPlan {
   int64_t head =
       0;  ///< chunks of logits, and gradients of hidden state and weight: plan_linear_cross_entropy's
 
-  /// At once: gradients pile up while activations are freed, so whichever are more count. What the backward of one block
-  /// takes while it runs is not in it: up to 15 % of the peak in a model of three layers, less in deeper ones.
+  /// Of a recorded step (captured_step.h), else 0: what it keeps from all others to the run's end. Tensors of
+  /// different sizes do not follow each other in its memory, so here activations, head and gradients add up.
+  int64_t recording = 0;
+
+  /// At once: gradients pile up while activations are freed, so whichever are more count; with a recording,
+  /// that. What the backward of one block takes while it runs is not in it: up to 15 % of the peak in a model
+  /// of three layers, less in deeper ones. Nor is, beside a recording, an evaluation, or a batch that it does
+  /// not fit.
   int64_t peak = 0;
 };
 
@@ -29,8 +35,9 @@ int64_t parameter_bytes(const ModelConfig& model, DType dtype);
 /// tokens that go through the model, so it is true of every architecture; that takes a small part of a step.
 class MemoryPlanner {
  public:
-  /// `model`: with the parameters frozen that will be. Throws what a step of it does: OutOfMemoryError, for one.
-  MemoryPlanner(const LanguageModel& model, const TrainConfig& config);
+  /// `model`: with the parameters frozen that will be; `recorded`: whether the device will record the step.
+  /// Throws what a step of it does: OutOfMemoryError, for one.
+  MemoryPlanner(const LanguageModel& model, const TrainConfig& config, bool recorded = false);
 
   /// With `micro_batch` contexts at once.
   MemoryPlan plan(int64_t micro_batch) const;
@@ -40,7 +47,7 @@ class MemoryPlanner {
   TrainConfig config_;
   Device device_;
   MemoryPlan fixed_;  // what does not depend on the micro-batch
-  bool trains_body_, trains_head_;
+  bool recorded_, trains_body_, trains_head_;
   double bytes_per_token_ = 0, bytes_per_position_ = 0, bytes_per_block_token_ = 0;  // of activations
 };
 

@@ -55,6 +55,8 @@ class Trainer final : public TrainingRun {
   const LanguageModel& model() const { return *model_; }
   /// Of the steps that were made here, the most.
   HeadMemory head_memory() const { return head_; }
+  /// Device memory that the recorded step has for itself; 0 while there is none.
+  int64_t recorded_bytes() const { return captured_ ? captured_->reserved_bytes() : 0; }
 
  private:
   Rules rules() const override { return rules_of(config_); }

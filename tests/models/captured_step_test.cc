@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tapehead/core/file.h"
+#include "tapehead/models/memory_plan.h"
 #include "tapehead/tests/models/training_fixture.h"
 
 namespace tapehead {
@@ -58,6 +59,33 @@ TEST_F(CapturedStepTest, SixStepsHaveTheBitsOfSixThatWereNotRecorded) {
 TEST_F(CapturedStepTest, StepsWithOtherNumbersOfTargetsAreComputedWithout) {
   write_tokens("few.tokens", 26, 1);
   EXPECT_GT(expect_same_steps(tiny_config(), "few.tokens").size(), 1u);
+}
+
+// Hazard: a run that was planned without its recording, and ends without memory at its first step.
+TEST_F(CapturedStepTest, ThePlanSaysWhatItKeeps) {
+  const DeviceGuard guard(kCuda);
+  TrainConfig config = tiny_config();
+  config.model = {.vocab_size = 300, .n_layer = 3, .n_head = 2, .n_embd = 32, .n_positions = 24};
+  config.head.batch_chunk_size = 16;
+  config.batch_size = 4;
+  const auto expect_plan = [&](int64_t micro_batch, bool recompute) {
+    config.micro_batch_size = micro_batch;
+    config.recompute_activations = recompute;
+    std::optional<MemoryPlan> plan;
+    Trainer trainer(config, training(), std::nullopt, {.on_model = [&](const LanguageModel& model) {
+                      plan = MemoryPlanner(model, config, true).plan();
+                    }});
+    EXPECT_EQ(trainer.recorded_bytes(), 0);
+    trainer.capture_steps();
+    trainer.step();
+    const auto kept = static_cast<double>(trainer.recorded_bytes());
+    EXPECT_NEAR(static_cast<double>(plan->recording), kept, 0.15 * kept)
+        << micro_batch << (recompute ? " recomputed" : "");
+    EXPECT_EQ(plan->peak, plan->parameters + plan->optimizer + plan->recording);
+  };
+  for (const int64_t micro_batch : {4, 2}) {
+    for (const bool recompute : {false, true}) expect_plan(micro_batch, recompute);
+  }
 }
 
 TEST_F(CapturedStepTest, AStepThatDivergesChangesNothing) {
