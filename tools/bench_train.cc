@@ -11,6 +11,7 @@
 
 #include "tapehead/core/memory.h"
 #include "tapehead/core/op_timer.h"
+#include "tapehead/models/memory_plan.h"
 #include "tapehead/models/trainer.h"
 #include "tapehead/tools/bench.h"
 #include "tapehead/tools/compute_options.h"
@@ -37,7 +38,7 @@ struct TrainBench {
 struct Measured {
   std::vector<double> steps, products;  // seconds
   std::vector<OpTime> ops;  // of all steps together; "other" is what no operation was charged with
-  int64_t peak_bytes = 0;   // the trainer's: parameters, gradients, moments, and a step's own
+  int64_t peak_bytes = 0;   // the trainer's: parameters, gradients, moments, a step's own, its recording
   int64_t allocations = 0, system_allocations = 0;  // the most in one step
 };
 
@@ -64,6 +65,7 @@ Measured measure(Trainer& trainer, ReferenceProduct& product, int64_t repeats, i
         std::max(m.system_allocations, device_runtime(device).system_allocations() - asked);
     m.peak_bytes = std::max(m.peak_bytes, memory_stats(device).peak_bytes - bytes_before);
   }
+  m.peak_bytes += trainer.recorded_bytes();
   m.ops = timer.times();
   const auto seconds = [](const OpTime& op) { return op.forward_seconds + op.backward_seconds; };
   double rest = std::accumulate(m.steps.begin(), m.steps.end(), 0.0);
@@ -110,7 +112,10 @@ void bench_train(const TrainBench& o) {
   const ModelConfig& model = config.model;
   ReferenceProduct product(config.dtype);
   const int64_t before = memory_stats(default_device()).live_bytes;
-  Trainer trainer(config, random_tokens(config, config.steps));
+  MemoryPlan plan;
+  Trainer trainer(
+      config, random_tokens(config, config.steps), std::nullopt,
+      {.on_model = [&](const LanguageModel& made) { plan = MemoryPlanner(made, config, o.capture).plan(); }});
   if (o.capture) trainer.capture_steps();
   const Measured m = measure(trainer, product, o.repeats, before);
 
@@ -131,6 +136,7 @@ void bench_train(const TrainBench& o) {
                              {"floor_share", floor / step},
                              {"product_flops_per_second", rate},
                              {"peak_bytes", m.peak_bytes},
+                             {"planned_bytes", plan.peak},
                              {"allocations_per_step", m.allocations},
                              {"system_allocations_per_step", m.system_allocations},
                              {"ops", json_of(m)}})
@@ -146,7 +152,8 @@ void bench_train(const TrainBench& o) {
              format_count(std::llround(static_cast<double>(tokens) / step)));
   fmt::print("  {:<34}{:>9.3f} s at {:.0f} GFLOP/s\n", "the matrix products alone", floor, rate / 1e9);
   fmt::print("  {:<34}{:>9.2f}\n", "share of the time that they take", floor / step);
-  fmt::print("  {:<34}{:>11}\n", "memory at its peak", format_bytes(m.peak_bytes));
+  fmt::print("  {:<34}{:>11}, {} planned\n", "memory at its peak", format_bytes(m.peak_bytes),
+             format_bytes(plan.peak));
   fmt::print("  {:<34}{:>9}, {} of them from the system\n", "tensors made in a step",
              format_count(m.allocations), format_count(m.system_allocations));
   print_table(m);

@@ -1,13 +1,13 @@
 """PyTorch's ways to compute the head and a training step of GPT-2, each ready to be timed on any device.
 
-    python3 tools/bench/pytorch_ways.py head N,F,C DTYPE [--device cuda] [--repeats 5]
-    python3 tools/bench/pytorch_ways.py train SIZES DTYPE [--device cuda] [--repeats 5]
+    python3 tools/bench/pytorch_ways.py head DTYPE N,F,C ... [--device cuda] [--repeats 5]
+    python3 tools/bench/pytorch_ways.py train DTYPE SIZES ... [--device cuda] [--repeats 5]
 
-print a line of JSON: seconds by way, medians, null where memory does not suffice. SIZES is the JSON of
-`tapehead bench train --json`, of which n_layer, n_head, n_embd, vocab_size, context, batch_size and
-parameters are read. Example:
+print a line of JSON as soon as a way is measured: {"sizes": ..., "way": ..., "seconds": ...}, medians, null where
+memory does not suffice. SIZES is the JSON of `tapehead bench train --json`, of which n_layer, n_head, n_embd,
+vocab_size, context, batch_size and parameters are read. Example:
 
-    python3 tools/bench/pytorch_ways.py head 4096,768,50257 bf16 --device cuda
+    python3 tools/bench/pytorch_ways.py head bf16 4096,768,50257 2048,256,8192 --device cuda
 """
 
 import argparse
@@ -114,6 +114,8 @@ class Training:
         self.ids, self.targets = (torch.randint(sizes["vocab_size"], shape, device=device) for _ in range(2))
         torch._dynamo.reset()
         self.ways = {"eager": self.model, "compiled": torch.compile(self.model)}
+        if device != "cpu":
+            self.ways["compiled with CUDA graphs"] = torch.compile(self.model, mode="reduce-overhead")
         self.optimizer = self.fastest_optimizer()
 
     def loss(self, model):
@@ -149,31 +151,31 @@ class Training:
 # ---- All ways of one
 
 
-def median_seconds(subject, repeats):
-    """The first run of each way warms it up, and compiles."""
-    measured = {}
-    for way in subject.ways:
-        try:
-            measured[way] = statistics.median([subject.seconds(way) for _ in range(repeats + 1)][1:])
-        except torch.OutOfMemoryError:
-            measured[way] = None
-    return measured
+def median_seconds(subject, way, repeats):
+    """The first run warms the way up, and compiles it. None where there is not the memory for it."""
+    try:
+        return statistics.median([subject.seconds(way) for _ in range(repeats + 1)][1:])
+    except torch.OutOfMemoryError:
+        return None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("head", "train"))
-    parser.add_argument("sizes", help="N,F,C of the head; of a training step JSON")
     parser.add_argument("dtype", choices=DTYPES)
+    parser.add_argument("sizes", nargs="+", help="N,F,C of a head; of a training step JSON")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     o = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
-    if o.what == "head":
-        subject = Head(o.sizes, DTYPES[o.dtype], o.device)
-    else:
-        subject = Training(json.loads(o.sizes), DTYPES[o.dtype], o.device)
-    print(json.dumps(median_seconds(subject, o.repeats)))
+    for sizes in o.sizes:
+        if o.what == "head":
+            subject = Head(sizes, DTYPES[o.dtype], o.device)
+        else:
+            subject = Training(json.loads(sizes), DTYPES[o.dtype], o.device)
+        for way in subject.ways:
+            seconds = median_seconds(subject, way, o.repeats)
+            print(json.dumps({"sizes": sizes, "way": way, "seconds": seconds}), flush=True)
 
 
 if __name__ == "__main__":
