@@ -12,7 +12,11 @@ namespace tapehead {
 
 // What to change for the run to fit, with what it would take then.
 static std::string remedy(const MemoryPlanner& planner, const LanguageModel& model, const TrainConfig& config,
-                          int64_t limit) {
+                          bool recorded, int64_t limit) {
+  if (recorded) {
+    const int64_t peak = MemoryPlanner(model, config).plan().peak;
+    if (peak <= limit) return fmt::format("a step without --capture takes {}", format_bytes(peak));
+  }
   for (int64_t parts = 2; parts < 2 * config.batch_size; parts *= 2) {
     const int64_t rows = (config.batch_size + parts - 1) / parts;
     const int64_t peak = planner.plan(rows).peak;
@@ -24,7 +28,7 @@ static std::string remedy(const MemoryPlanner& planner, const LanguageModel& mod
   std::string options = fmt::format("--accumulate {} --recompute-activations", config.batch_size);
   for (const int64_t chunk : {config.head.batch_chunk_size, int64_t{64}}) {
     small.head.batch_chunk_size = chunk;
-    const int64_t peak = MemoryPlanner(model, small).plan(1).peak;
+    const int64_t peak = MemoryPlanner(model, small, recorded).plan(1).peak;
     if (peak <= limit) return fmt::format("{} takes {}", options, format_bytes(peak));
     options += " --head-batch-chunk-size 64";
   }
@@ -43,22 +47,24 @@ void check_parameters_fit(const TrainConfig& config, std::optional<int64_t> limi
       format_bytes(bytes), format_bytes(limit.value_or(0)));
 }
 
-MemoryPlan report_memory(const LanguageModel& model, const TrainConfig& config,
+MemoryPlan report_memory(const LanguageModel& model, const TrainConfig& config, bool recorded,
                          std::optional<int64_t> limit) {
-  const MemoryPlanner planner(model, config);
+  const MemoryPlanner planner(model, config, recorded);
   const MemoryPlan plan = planner.plan();
   if (!limit) {
     limit = device_runtime(model.device()).available_memory();
     if (limit) *limit += plan.parameters;  // which are there
   }
-  fmt::print("memory: {} for parameters, {} gradients, {} optimizer, {} activations, {} head; {} at once{}\n",
-             format_bytes(plan.parameters), format_bytes(plan.gradients), format_bytes(plan.optimizer),
-             format_bytes(plan.activations), format_bytes(plan.head), format_bytes(plan.peak),
-             limit ? fmt::format(" of {}", format_bytes(*limit)) : "");
+  fmt::print(
+      "memory: {} for parameters, {} gradients, {} optimizer, {} activations, {} head; {} at once{}{}\n",
+      format_bytes(plan.parameters), format_bytes(plan.gradients), format_bytes(plan.optimizer),
+      format_bytes(plan.activations), format_bytes(plan.head), format_bytes(plan.peak),
+      limit ? fmt::format(" of {}", format_bytes(*limit)) : "",
+      recorded ? fmt::format(", {} of it the recorded step's", format_bytes(plan.recording)) : "");
   std::fflush(stdout);
   if (!limit || plan.peak <= *limit) return plan;
   fail<ValueError>("[train] a step takes {} of memory, and there are {}: {}", format_bytes(plan.peak),
-                   format_bytes(*limit), remedy(planner, model, config, *limit));
+                   format_bytes(*limit), remedy(planner, model, config, recorded, *limit));
 }
 
 std::string memory_over_a_step(const MemoryPlan& plan, const nlohmann::ordered_json& counted) {

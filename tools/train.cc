@@ -172,7 +172,7 @@ void start(TrainArguments& options, Command command, const std::string& program)
   MemoryPlan plan;
   Trainer trainer(config, std::move(data.training), std::move(data.held_out),
                   {.from = from, .on_model = [&](const LanguageModel& model) {
-                     plan = report_memory(model, config, options.memory_bytes());
+                     plan = report_memory(model, config, options.capture, options.memory_bytes());
                      write_file_atomically(run.memory(), memory_over_a_step(plan));
                    }});
   std::vector<std::string> left_out = {"config", "resume"};
@@ -201,8 +201,9 @@ void resume(const TrainArguments& options, std::optional<int64_t> steps, const s
   const int64_t bytes = held_out_bytes(data);
   MemoryPlan plan;
   Trainer trainer = Trainer::resume(
-      run.checkpoint(), std::move(data.training), std::move(data.held_out),
-      [&](const LanguageModel& model) { plan = report_memory(model, state.config, options.memory_bytes()); });
+      run.checkpoint(), std::move(data.training), std::move(data.held_out), [&](const LanguageModel& model) {
+        plan = report_memory(model, state.config, options.capture, options.memory_bytes());
+      });
   if (steps) trainer.set_steps(*steps);
   train(trainer, lock, run, data, plan, bytes, options, program);
 }
