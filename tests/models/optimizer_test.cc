@@ -170,6 +170,7 @@ TEST(OptimizerOpsTest, RefuseNumbersAsTorchs) {
   expect_refused([](AdamW& n) { n.learning_rate = -1; },
                  "[adamw_step] learning_rate is -1: it must be at least 0");
   expect_refused([](AdamW& n) { n.weight_decay = -1; }, "weight_decay is -1");
+  expect_refused([](AdamW& n) { n.weight_decay = std::nan(""); }, "weight_decay is nan");
   expect_refused([](AdamW& n) { n.epsilon = -1; }, "epsilon is -1");
   expect_refused([](AdamW& n) { n.beta1 = 1; }, "beta1 is 1: it must be in [0, 1)");
   expect_refused([](AdamW& n) { n.beta2 = -1; }, "beta2 is -1");
