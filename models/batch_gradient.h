@@ -6,8 +6,8 @@
 
 namespace tapehead {
 
-/// The head's memory in one micro-batch of N rows, C classes and F features: as counted in the scope "head", and what
-/// the full logits would take.
+/// The head's memory in one micro-batch of N rows, C classes and F features: as counted
+/// in the scope "head", and what the full logits would take.
 struct HeadMemory {
   int64_t peak_bytes = 0;  ///< counted: everything that the loss and its backward allocated at once
   int64_t gradient_bytes =
@@ -30,9 +30,9 @@ struct BatchGradient {
   HeadMemory head = {};
 };
 
-/// Adds the gradient of the batch's mean loss per target to those of the model's parameters. Every micro-batch divides by
-/// the tokens of the whole batch, so that their gradients add up to the batch's own. Throws what LanguageModel::loss does,
-/// and OutOfMemoryError; gradients of earlier micro-batches stay then.
+/// Adds the gradient of the batch's mean loss per target to those of the model's parameters. Every
+/// micro-batch divides by the tokens of the whole batch, so that their gradients add up to the batch's own.
+/// Throws what LanguageModel::loss does, and OutOfMemoryError; gradients of earlier micro-batches stay then.
 BatchGradient add_batch_gradient(const LanguageModel& model, const Batch& batch, const TrainConfig& config,
                                  StepNumbers& numbers);
 

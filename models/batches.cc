@@ -38,7 +38,8 @@ void Batches::order_epoch() {
   shuffle(order_, seed_, position_.epoch);
 }
 
-// Every stream has an endless series of its own: its windows, shuffled anew for each round. An epoch takes the next so many.
+// Every stream has an endless series of its own: its windows, shuffled anew for each
+// round. An epoch takes the next so many.
 void Batches::draw_by_weight() {
   order_.clear();
   const std::span<const double> weights = data_->weights();

@@ -15,11 +15,11 @@ struct DataPosition {
   bool operator==(const DataPosition&) const = default;
 };
 
-/// An endless series of batches. Without weights, every epoch visits each window once. With weights, an epoch has as many
-/// windows, and of stream k the share that is its weight's (at least one); a stream's own windows come
-/// in rounds, each once a round, and the next epoch goes on where this one ended.
-/// The order of an epoch depends on (seed, epoch) alone; a batch that begins near an epoch's end ends in the next.
-/// Memory: 8 bytes for each window of an epoch. `data` must outlive it.
+/// An endless series of batches. Without weights, every epoch visits each window once. With weights,
+/// an epoch has as many windows, and of stream k the share that is its weight's (at least one); a
+/// stream's own windows come in rounds, each once a round, and the next epoch goes on where this one
+/// ended. The order of an epoch depends on (seed, epoch) alone; a batch that begins near an epoch's
+/// end ends in the next. Memory: 8 bytes for each window of an epoch. `data` must outlive it.
 class Batches {
  public:
   /// Throws ValueError if there are fewer tokens than context + 1, or fewer windows than `rows`.

@@ -1,8 +1,9 @@
 // A run on disk: one safetensors file that holds everything, so that no two files have to belong together.
 //
-//   NAME.safetensors   parameters under their names; the optimiser's state as optimizer.WHAT.NAME (Optimizer::state: first and
-//                      second moments, master weights, ...); in the metadata, the rest as JSON under "tapehead"
-//                      (state_json.h), and under "checksums" the XXH3 of that and of every tensor, as JSON
+//   NAME.safetensors   parameters under their names; the optimiser's state as optimizer.WHAT.NAME
+//                      (Optimizer::state: first and second moments, master weights, ...); in the
+//                      metadata, the rest as JSON under "tapehead" (state_json.h), and under "checksums"
+//                      the XXH3 of that and of every tensor, as JSON
 //   NAME.json          a copy of that JSON to look at; never read back
 //
 // Both are written to temporary files, synced and renamed: after a crash the old checkpoint or the new one is
@@ -18,8 +19,8 @@
 
 namespace tapehead {
 
-/// Writes a checkpoint; `optimizer` may be null: a model to begin from. Throws ValueError if `path` does not end in .safetensors,
-/// SystemError if the machine refuses; then the old checkpoint, if any, is untouched.
+/// Writes a checkpoint; `optimizer` may be null: a model to begin from. Throws ValueError if `path` does not
+/// end in .safetensors, SystemError if the machine refuses; then the old checkpoint, if any, is untouched.
 void write_checkpoint(const std::string& path, const std::string& state, const ParameterList& parameters,
                       const Optimizer* optimizer);
 
@@ -40,12 +41,12 @@ class CheckpointTensors {
   }
   bool contains(const std::string& name) const { return file_.contains(name); }
 
-  /// The tensor `name`, for a parameter `to`. Throws if it is missing, damaged, not finite, of another shape (both are stated)
-  /// or, unless `any_dtype`, of another dtype.
+  /// The tensor `name`, for a parameter `to`. Throws if it is missing, damaged, not
+  /// finite, of another shape (both are stated) or, unless `any_dtype`, of another dtype.
   Tensor tensor(const std::string& name, const Tensor& to, bool any_dtype = false) const;
 
-  /// Copies all of `parameters` and, if `optimizer` is given, its state. Throws what tensor() does, and if `optimizer` is given
-  /// for a model to begin from; then nothing was changed.
+  /// Copies all of `parameters` and, if `optimizer` is given, its state. Throws what tensor()
+  /// does, and if `optimizer` is given for a model to begin from; then nothing was changed.
   void load(const ParameterList& parameters, const Optimizer* optimizer) const;
 
  private:

@@ -11,8 +11,8 @@ struct XXH3_state_s;
 
 namespace tapehead {
 
-/// XXH3 of 128 bits, from the xxHash library: fast, and no protection against people who want two things to look
-/// the same. What is added counts with its length and in its order.
+/// XXH3 of 128 bits, from the xxHash library: fast, and no protection against people who
+/// want two things to look the same. What is added counts with its length and in its order.
 class ContentHash {
  public:
   ContentHash();

@@ -12,13 +12,15 @@
 
 namespace tapehead {
 
-/// The tokens of a source in one row, however many files hold them. Movable; any number of threads may read one.
+/// The tokens of a source in one row, however many files hold them. Movable; any number
+/// of threads may read one.
 class TokenStream {
  public:
   /// One document, all of it.
   explicit TokenStream(TokenFile tokens);
   /// Files that follow each other, all but the last of one size; without `documents` they hold a single one.
-  /// ValueError unless there is a file, sizes, vocabularies and tokenizers agree, and the documents have as many tokens.
+  /// ValueError unless there is a file, sizes, vocabularies and tokenizers agree, and the
+  /// documents have as many tokens.
   TokenStream(std::vector<TokenFile> shards, std::optional<DocumentTable> documents);
 
   int64_t size() const { return size_; }
@@ -28,8 +30,8 @@ class TokenStream {
   /// Null where all is one document.
   const DocumentTable* documents() const { return documents_ ? &*documents_ : nullptr; }
 
-  /// Copies tokens begin .. begin + count - 1 to `out`, widened for embedding. ValueError beyond the end, and for a
-  /// damaged token.
+  /// Copies tokens begin .. begin + count - 1 to `out`, widened for embedding. ValueError
+  /// beyond the end, and for a damaged token.
   void copy(int64_t begin, int64_t count, int64_t* out) const;
 
  private:
@@ -43,9 +45,9 @@ class Dataset {
  public:
   /// One stream of one document.
   Dataset(TokenFile tokens);  // NOLINT: a file of tokens is the simplest dataset
-  /// `weights`, one for each stream: of the windows of an epoch, stream k has the share weights[k] / sum. Empty: every
-  /// window of every stream comes once. ValueError unless there is a stream, their vocabularies are of one
-  /// size and one tokenizer, and the weights are positive numbers, one a stream.
+  /// `weights`, one for each stream: of the windows of an epoch, stream k has the share weights[k] /
+  /// sum. Empty: every window of every stream comes once. ValueError unless there is a stream, their
+  /// vocabularies are of one size and one tokenizer, and the weights are positive numbers, one a stream.
   explicit Dataset(std::vector<TokenStream> streams, std::vector<double> weights = {});
 
   std::span<const TokenStream> streams() const { return streams_; }

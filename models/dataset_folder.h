@@ -2,11 +2,12 @@
 //
 //   tokenizer/                 the tokenizer that made the tokens
 //   training-0-00000.tokens    the tokens of source 0 (models/token_file.h), shard after shard ...
-//   training-0.documents       ... and where its documents stand (models/document_table.h), unless it is one text
+//   training-0.documents       ... and where its documents stand (models/document_table.h), unless it is
+//                              one text
 //   held_out-0-00000.tokens    the same of what is kept from training
 //   lock                       while a process makes all this (core/folder_lock.h)
-//   manifest.json              what all this was made from, and which files there are; removed first and written last, so
-//                              that everything is whole where it stands
+//   manifest.json              what all this was made from, and which files there are; removed first and
+//                              written last, so that everything is whole where it stands
 #pragma once
 
 #include <cstdint>
@@ -54,7 +55,8 @@ constexpr int64_t kTokenizerSample = 64 << 20;
 /// Tokenises the sources into `folder`, unless it holds the tokens of this recipe already: sources of the
 /// same names, sizes and bytes (XXH3, 128 bits), the same tokenizer and the same options. Memory does not
 /// grow with the sources, but for 24 bytes a block of lines and 16 a document. What an interrupted call left
-/// is made again. One process at a time makes tokens in a folder; others wait, and use them if they are theirs.
+/// is made again. One process at a time makes tokens in a folder; others wait, and use
+/// them if they are theirs.
 ///   weights   as Dataset takes them; no part of the tokens
 /// ValueError if a source or the tokenizer cannot be used, or nothing could be held out; SystemError if the
 /// machine refuses. Then the folder holds no manifest.

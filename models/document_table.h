@@ -10,8 +10,8 @@
 
 namespace tapehead {
 
-/// Tokens begin .. end - 1, the last of them the end of text. Those before first_target are a prompt, which is
-/// read and not learnt; without one, first_target == begin.
+/// Tokens begin .. end - 1, the last of them the end of text. Those before first_target
+/// are a prompt, which is read and not learnt; without one, first_target == begin.
 struct DocumentPlace {
   int64_t begin = 0;
   int64_t first_target = 0;
@@ -21,8 +21,8 @@ struct DocumentPlace {
   bool operator==(const DocumentPlace&) const = default;
 };
 
-/// A file of documents that follow each other without gaps, mapped into memory. It is little-endian, and begins with
-/// five words of 8 bytes:
+/// A file of documents that follow each other without gaps, mapped into memory. It is
+/// little-endian, and begins with five words of 8 bytes:
 ///
 ///   "TAPEDOCS" | version | number of documents | number of documents with a prompt | number of tokens
 ///
@@ -55,7 +55,8 @@ class DocumentTable {
   int64_t size_, prompts_, tokens_;
 };
 
-/// Writes a table in parts. Nothing stands at `path` before commit(), and nothing new if that is never called.
+/// Writes a table in parts. Nothing stands at `path` before commit(), and nothing new if
+/// that is never called.
 class DocumentTableWriter {
  public:
   /// SystemError if the machine refuses, here and below.

@@ -50,7 +50,8 @@ std::vector<std::string> files_below(const std::string& folder) {
 
 // ---- Drawing what is held out
 
-/// Draws `wanted` of `total` things in their order, each as likely as any other (Knuth, TAOCP 2, algorithm 3.4.2S).
+/// Draws `wanted` of `total` things in their order, each as likely as any other (Knuth,
+/// TAOCP 2, algorithm 3.4.2S).
 class Selection {
  public:
   Selection(int64_t wanted, int64_t total, uint64_t seed) : wanted_(wanted), left_(total), random_{seed} {}
@@ -71,7 +72,8 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
 }
 
-/// Calls f(line, number) for every line that is not blank, numbers counting from 1; gives memory back as it goes.
+/// Calls f(line, number) for every line that is not blank, numbers counting from 1; gives
+/// memory back as it goes.
 template <class F>
 void for_each_line(MappedFile& file, F&& f) {
   const std::string_view text = text_of(file);

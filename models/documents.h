@@ -57,10 +57,11 @@ struct DocumentCounts {
 ///
 /// A source that is one text is split by blocks of lines (split_held_out). Of documents, held_out · N are
 /// drawn, at least 1 and at most N - 1; of a single line of JSON none. The same on every machine.
-///   on_read   told after every stretch how many bytes were read since the last call; as many as the source has, in the end
+///   on_read   told after every stretch how many bytes were read since the last call; as many as the source
+///             has, in the end
 /// ValueError that names file and line for a line of JSON that is broken or of another form, unless such
-/// lines are to be passed over; also unless 0 <= held_out < 1, and if no document is left. SystemError if a file cannot
-/// be read.
+/// lines are to be passed over; also unless 0 <= held_out < 1, and if no document is
+/// left. SystemError if a file cannot be read.
 DocumentCounts read_documents(const SourceFiles& source, const ReadDocumentsOptions& options,
                               const std::function<void(const DocumentPart&)>& take,
                               const std::function<void(int64_t bytes)>& on_read = {});

@@ -30,8 +30,8 @@ class EvaluationSum {
   Stopwatch stopwatch_;
 };
 
-/// Bits per byte of text: what losses under different tokenizers are compared by. `bytes` is the size of the text
-/// that the evaluated tokens stand for.
+/// Bits per byte of text: what losses under different tokenizers are compared by. `bytes`
+/// is the size of the text that the evaluated tokens stand for.
 double bits_per_byte(const Evaluation& evaluation, int64_t bytes);
 
 /// Throws ValueError if the tokens' vocabulary is larger than the model's.

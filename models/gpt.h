@@ -1,5 +1,5 @@
-// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019): pre-norm blocks of causal
-// self-attention and a gelu MLP, learnt positions, the head tied to the token embeddings.
+// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019): pre-norm blocks
+// of causal self-attention and a gelu MLP, learnt positions, the head tied to the token embeddings.
 #pragma once
 
 #include <vector>

@@ -9,7 +9,8 @@
 
 namespace tapehead {
 
-/// The features that a head is trained on, as far as they can be told from others without reading all of them.
+/// The features that a head is trained on, as far as they can be told from others without
+/// reading all of them.
 struct FeaturesIdentity {
   int64_t rows = 0, features = 0;
   DType dtype = DType::f32;

@@ -1,4 +1,5 @@
-// A vocabulary head, or any linear classifier with very many classes, trained on features that were computed elsewhere.
+// A vocabulary head, or any linear classifier with very many classes, trained on features
+// that were computed elsewhere.
 //
 // Shape letters: N rows, F features, C classes.
 #pragma once
@@ -15,27 +16,30 @@ namespace tapehead {
 
 /// Rows and the class of each.
 struct LabelledFeatures {
-  /// (N, F) floating, contiguous, on the host; may be mapped from a file: batches copy the rows that they take.
+  /// (N, F) floating, contiguous, on the host; may be mapped from a file: batches copy
+  /// the rows that they take.
   Tensor features;
   Tensor targets;  ///< (N) i64, on the host; -100: a row that does not count
 
-  /// "features" and "targets" of a safetensors file, mapped. Throws ValueError that names the file and what is wrong: one of
-  /// them missing, another shape or dtype, or rows and targets that differ in number.
+  /// "features" and "targets" of a safetensors file, mapped. Throws ValueError that names the file and what
+  /// is wrong: one of them missing, another shape or dtype, or rows and targets that differ in number.
   static LabelledFeatures open(const std::string& path);
 
   FeaturesIdentity identity() const;
 };
 
-/// Trains a weight (C, F), which begins at zero, and a bias (C), on the device that is the default one when it is made. Weights
-/// have the features' dtype; those of 16 bits have f32 masters. An epoch visits each row once, in an order that depends on
+/// Trains a weight (C, F), which begins at zero, and a bias (C), on the device that is
+/// the default one when it is made. Weights have the features' dtype; those of 16 bits
+/// have f32 masters. An epoch visits each row once, in an order that depends on
 /// (seed, epoch) alone. Memory: 16 bytes a row, the head's, and a batch of features.
 class HeadTrainer final : public TrainingRun {
  public:
   /// Throws ValueError on a config that cannot be, and on a target outside the classes, naming its row.
   HeadTrainer(HeadTrainConfig config, LabelledFeatures data);
 
-  /// Continues the run that wrote the checkpoint at `path`, bit for bit as if it had never stopped, given the same features.
-  /// Throws ValueError that names the file for other features and for what is wrong with it (checkpoint_tensors.h).
+  /// Continues the run that wrote the checkpoint at `path`, bit for bit as if it had
+  /// never stopped, given the same features. Throws ValueError that names the file for
+  /// other features and for what is wrong with it (checkpoint_tensors.h).
   static HeadTrainer resume(const std::string& path, LabelledFeatures data);
 
   StepMetrics step() override;

@@ -216,7 +216,8 @@ ordered_json rope_scaling_field(const RopeScaling& scaling) {
   return field;
 }
 
-// As a Qwen2, if only queries, keys and values have a bias: a Llama's attention_bias is of the projection out, too.
+// As a Qwen2, if only queries, keys and values have a bias: a Llama's attention_bias is
+// of the projection out, too.
 ordered_json llama_fields(const ModelConfig& config) {
   const bool qwen2 = config.attention_bias && !config.attention_out_bias;
   check<ValueError>(config.attention_bias >= config.attention_out_bias && !(qwen2 && config.mlp_bias),

@@ -1,7 +1,7 @@
 // config.json of Hugging Face's transformers, and what of it a model of ours has.
 //
-// Source of names, defaults and meaning: the configuration classes of transformers, GPT2Config, LlamaConfig and
-// Qwen2Config.
+// Source of names, defaults and meaning: the configuration classes of transformers,
+// GPT2Config, LlamaConfig and Qwen2Config.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@
 
 namespace tapehead {
 
-/// Reads a config.json. What is absent or null has transformers' default, and fields that transformers does not know
-/// are as unread here as there. Dropout, which is of training alone, begins at 0.
+/// Reads a config.json. What is absent or null has transformers' default, and fields that transformers
+/// does not know are as unread here as there. Dropout, which is of training alone, begins at 0.
 ///
-/// ValueError that names the file, and every field with its value, for an architecture that we do not have, for what
-/// would make of it another function than ours, and for values of the wrong kind; what ModelConfig::validate throws.
+/// ValueError that names the file, and every field with its value, for an architecture
+/// that we do not have, for what would make of it another function than ours, and for
+/// values of the wrong kind; what ModelConfig::validate throws.
 ModelConfig read_pretrained_config(const std::string& path);
 
 /// The ids of tokens with a meaning to whoever generates; absent where there is no tokenizer.

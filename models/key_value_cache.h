@@ -17,9 +17,10 @@ class LanguageModel;
 
 class KeyValueCache {
  public:
-  /// For up to n_positions positions of `rows` sequences, in the model's dtype and on its device. Memory grows with what it
-  /// holds, twofold each time: 2 · n_layer · rows · kv_heads · reserved() · head_width numbers, counted in the scope
-  /// "key_value_cache"; while it grows, one layer's of before besides. Throws ValueError unless rows >= 1.
+  /// For up to n_positions positions of `rows` sequences, in the model's dtype and on its
+  /// device. Memory grows with what it holds, twofold each time: 2 · n_layer · rows ·
+  /// kv_heads · reserved() · head_width numbers, counted in the scope "key_value_cache";
+  /// while it grows, one layer's of before besides. Throws ValueError unless rows >= 1.
   explicit KeyValueCache(const LanguageModel& model, int64_t rows = 1);
 
   int64_t rows() const { return rows_; }
@@ -27,17 +28,17 @@ class KeyValueCache {
   int64_t length() const { return length_; }
   /// How many there is memory for now.
   int64_t reserved() const;
-  /// Forgets all but the first `length` positions, and keeps their memory: the next call goes on from there. Throws ValueError
-  /// unless 0 <= length <= length().
+  /// Forgets all but the first `length` positions, and keeps their memory: the next call
+  /// goes on from there. Throws ValueError unless 0 <= length <= length().
   void truncate(int64_t length);
 
   // ---- For models.
 
-  /// Throws ValueError unless ids (rows, T) fit behind what it holds, RuntimeError while grad mode is on: gradients do not
-  /// reach what was kept.
+  /// Throws ValueError unless ids (rows, T) fit behind what it holds, RuntimeError while
+  /// grad mode is on: gradients do not reach what was kept.
   void check_room(const Tensor& ids) const;
-  /// Keeps a layer's keys and values (rows, G, T, D) of the positions that follow; returns views of all of them, (rows, G,
-  /// length() + T, D).
+  /// Keeps a layer's keys and values (rows, G, T, D) of the positions that follow;
+  /// returns views of all of them, (rows, G, length() + T, D).
   std::pair<Tensor, Tensor> append(size_t layer, const Tensor& k, const Tensor& v);
   /// All layers have kept T positions more.
   void advance(int64_t T) { length_ += T; }

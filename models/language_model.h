@@ -1,4 +1,5 @@
-// A decoder-only language model: what training, evaluation and generation need of one, whatever its architecture.
+// A decoder-only language model: what training, evaluation and generation need of one,
+// whatever its architecture.
 //
 // Shape letters: B sequences, T positions, F width, C vocabulary.
 #pragma once
@@ -16,14 +17,14 @@ namespace tapehead {
 class KeyValueCache;            // models/key_value_cache.h
 struct LinearCrossEntropyArgs;  // ops/linear_cross_entropy.h
 
-/// How the frequencies of rotary positions are changed for contexts longer than those that a model learnt them on: a
-/// config.json's rope_scaling, under its names.
+/// How the frequencies of rotary positions are changed for contexts longer than those
+/// that a model learnt them on: a config.json's rope_scaling, under its names.
 struct RopeScaling {
   std::string type =
       "default";  ///< as they are; "linear": divided by factor; "llama3": only the slow ones, smoothly
   double factor = 1;
-  // Of llama3 alone: frequencies that turn less than low_freq_factor times in the original context are divided by factor,
-  // those that turn more than high_freq_factor times stay.
+  // Of llama3 alone: frequencies that turn less than low_freq_factor times in the original
+  // context are divided by factor, those that turn more than high_freq_factor times stay.
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_position_embeddings = 8192;
@@ -31,8 +32,8 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-/// What an architecture leaves open, under the names of Hugging Face's GPT-2 or, where that has none, Llama. The defaults
-/// are the model that tools/quickstart trains.
+/// What an architecture leaves open, under the names of Hugging Face's GPT-2 or, where
+/// that has none, Llama. The defaults are the model that tools/quickstart trains.
 struct ModelConfig {
   std::string architecture = "gpt2";  ///< or "llama"
   int64_t vocab_size = 8192;
@@ -56,7 +57,8 @@ struct ModelConfig {
 
   bool operator==(const ModelConfig&) const = default;
 
-  /// The width of the MLP: n_inner, or 4 · n_embd in a GPT-2, and in a Llama 8/3 · n_embd rounded up to a multiple of 32.
+  /// The width of the MLP: n_inner, or 4 · n_embd in a GPT-2, and in a Llama 8/3 · n_embd
+  /// rounded up to a multiple of 32.
   int64_t inner() const;
   int64_t kv_heads() const { return n_kv_head > 0 ? n_kv_head : n_head; }
   int64_t head_width() const { return head_dim > 0 ? head_dim : n_embd / n_head; }
@@ -68,13 +70,13 @@ struct ModelConfig {
 /// What a pass through a model may be asked for.
 struct ForwardArgs {
   Generator* dropout = nullptr;  ///< numbers for dropout, which happens only where they are given
-  /// (B, T) i64: the first position that each position sees, at most its own, as in scaled_dot_product_attention: where its
-  /// document begins. Undefined: 0.
+  /// (B, T) i64: the first position that each position sees, at most its own, as in
+  /// scaled_dot_product_attention: where its document begins. Undefined: 0.
   Tensor first_seen = {};
   /// Keeps keys and values: ids are what follows the positions that it holds. Without gradients.
   KeyValueCache* cache = nullptr;
-  /// Keeps nothing of a block but its input for backward, which runs the block again (core/rematerialize.h): the same
-  /// numbers, for a third more time.
+  /// Keeps nothing of a block but its input for backward, which runs the block again
+  /// (core/rematerialize.h): the same numbers, for a third more time.
   bool recompute = false;
 };
 
@@ -86,13 +88,15 @@ class LanguageModel {
   DType dtype() const { return embedding_.dtype(); }
   Device device() const { return embedding_.device(); }
 
-  /// Under Hugging Face's names (transformer.wte.weight, model.embed_tokens.weight, ...). A tied head has no entry of its own.
+  /// Under Hugging Face's names (transformer.wte.weight, model.embed_tokens.weight, ...).
+  /// A tied head has no entry of its own.
   const ParameterList& parameters() const { return parameters_; }
   /// How many numbers the parameters hold.
   int64_t parameter_count() const;
 
-  /// ids (B, T) i64, T <= n_positions -> (B, T, F), after the last norm. ids, and args.first_seen, may be on any device: the
-  /// model's own gets a copy. Throws ValueError on shapes, on an id outside the vocabulary, and if args.cache has no room.
+  /// ids (B, T) i64, T <= n_positions -> (B, T, F), after the last norm. ids, and
+  /// args.first_seen, may be on any device: the model's own gets a copy. Throws ValueError
+  /// on shapes, on an id outside the vocabulary, and if args.cache has no room.
   Tensor hidden(const Tensor& ids, const ForwardArgs& args = {}) const;
 
   /// The weight of the head, (C, F): the token embeddings, if it is tied to them.
@@ -102,9 +106,10 @@ class LanguageModel {
   /// ids (B, T) -> logits (B, T, C).
   Tensor logits(const Tensor& ids) const { return head(hidden(ids)); }
 
-  /// The loss of predicting `targets` (B, T) i64, already shifted, from ids (B, T), both on any device, through
-  /// linear_cross_entropy: `head` holds its own arguments (reduction, ignore_index, normalizer, options); head.bias is not
-  /// used. Memory of the head is counted in the scope "head".
+  /// The loss of predicting `targets` (B, T) i64, already shifted, from ids (B, T), both
+  /// on any device, through linear_cross_entropy: `head` holds its own arguments
+  /// (reduction, ignore_index, normalizer, options); head.bias is not used. Memory of the
+  /// head is counted in the scope "head".
   Tensor loss(const Tensor& ids, const Tensor& targets, const LinearCrossEntropyArgs& head,
               const ForwardArgs& args = {}) const;
 
@@ -115,13 +120,13 @@ class LanguageModel {
   LanguageModel(const LanguageModel&) = default;
   LanguageModel& operator=(const LanguageModel&) = default;
 
-  /// hidden() of ids (B, T) that stand at the positions `first` to first + T - 1 and, like args.first_seen, on the model's
-  /// device.
+  /// hidden() of ids (B, T) that stand at the positions `first` to first + T - 1 and,
+  /// like args.first_seen, on the model's device.
   virtual Tensor forward(const Tensor& ids, int64_t first, const ForwardArgs& args) const = 0;
 
   using BlockFunction = std::function<Tensor(const Tensor& x, const ForwardArgs& args)>;
-  /// block(x, args), kept for backward or, with args.recompute, run again there. `parameters` are all that it reads; it owns
-  /// what it captures.
+  /// block(x, args), kept for backward or, with args.recompute, run again there.
+  /// `parameters` are all that it reads; it owns what it captures.
   static Tensor run_block(const BlockFunction& block, const ParameterList& parameters, const Tensor& x,
                           const ForwardArgs& args);
 

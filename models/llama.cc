@@ -14,7 +14,8 @@ namespace tapehead {
 
 // ---- Positions
 
-// What llama3 makes of a frequency (Dubey et al., "The Llama 3 herd of models", 2024, and the code published with it).
+// What llama3 makes of a frequency (Dubey et al., "The Llama 3 herd of models", 2024, and
+// the code published with it).
 static float llama3_frequency(float frequency, const RopeScaling& scaling) {
   const double turns = static_cast<double>(scaling.original_max_position_embeddings) *
                        static_cast<double>(frequency) / (2 * std::numbers::pi);

@@ -1,6 +1,6 @@
-// Llama (Touvron et al., "LLaMA: open and efficient foundation language models", 2023) and its kin, SmolLM and Qwen2:
-// pre-norm blocks of causal grouped-query attention with rotary positions and a SwiGLU MLP, RMS norms, the head tied to the
-// token embeddings or not.
+// Llama (Touvron et al., "LLaMA: open and efficient foundation language models", 2023) and
+// its kin, SmolLM and Qwen2: pre-norm blocks of causal grouped-query attention with rotary
+// positions and a SwiGLU MLP, RMS norms, the head tied to the token embeddings or not.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@ namespace tapehead {
 
 class Llama final : public LanguageModel {
  public:
-  /// Weights are normal of deviation 0.02, in the projections onto the residual stream 0.02 / sqrt(2·n_layer), as GPT's;
-  /// biases 0; norms 1. Throws ValueError on an invalid config.
+  /// Weights are normal of deviation 0.02, in the projections onto the residual stream 0.02
+  /// / sqrt(2·n_layer), as GPT's; biases 0; norms 1. Throws ValueError on an invalid config.
   explicit Llama(const ModelConfig& config, uint64_t seed = 0, DType dtype = DType::f32,
                  Device device = default_device());
 

@@ -13,8 +13,8 @@ struct MemoryPlan {
   int64_t gradients = 0;    ///< of the parameters that are trained
   int64_t optimizer = 0;    ///< moments, momenta, master weights
   int64_t activations = 0;  ///< what forward keeps for backward
-  int64_t head =
-      0;  ///< chunks of logits, and gradients of hidden state and weight: plan_linear_cross_entropy's
+  /// Chunks of logits, and gradients of hidden state and weight: plan_linear_cross_entropy's.
+  int64_t head = 0;
 
   /// Of a recorded step (captured_step.h), else 0: what it keeps from all others to the run's end. Tensors of
   /// different sizes do not follow each other in its memory, so here activations, head and gradients add up.
@@ -27,12 +27,14 @@ struct MemoryPlan {
   int64_t peak = 0;
 };
 
-/// Bytes of the parameters of a model that does not stand yet: counted on models of one and two of its blocks, since every size is
-/// linear in layers, vocabulary and positions. Throws what ModelConfig::validate does.
+/// Bytes of the parameters of a model that does not stand yet: counted on models of one
+/// and two of its blocks, since every size is linear in layers, vocabulary and positions.
+/// Throws what ModelConfig::validate does.
 int64_t parameter_bytes(const ModelConfig& model, DType dtype);
 
-/// Plans for one model with micro-batches of any size. What a row of activations takes is counted on two short rows of
-/// tokens that go through the model, so it is true of every architecture; that takes a small part of a step.
+/// Plans for one model with micro-batches of any size. What a row of activations takes is
+/// counted on two short rows of tokens that go through the model, so it is true of every
+/// architecture; that takes a small part of a step.
 class MemoryPlanner {
  public:
   /// `model`: with the parameters frozen that will be; `recorded`: whether the device will record the step.

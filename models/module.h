@@ -1,5 +1,5 @@
-// Layers: named parameters, and what is computed from them. Plain structs, whose copies share parameters. Errors
-// are those of the operations that they are made of.
+// Layers: named parameters, and what is computed from them. Plain structs, whose copies
+// share parameters. Errors are those of the operations that they are made of.
 #pragma once
 
 #include <string>
@@ -17,7 +17,8 @@ using ParameterList = std::vector<std::pair<std::string, Tensor>>;
 /// Clears the gradients of all parameters.
 void zero_grad(const ParameterList& parameters);
 
-/// Makes parameters that require a gradient, drawing from one stream in the order in which they are asked for.
+/// Makes parameters that require a gradient, drawing from one stream in the order in
+/// which they are asked for.
 struct Initializer {
   Generator generator;
   DType dtype = DType::f32;
@@ -69,8 +70,8 @@ struct RMSNorm {
 /// Dropout of probability p (ops/dropout.h) where numbers are given; else x.
 Tensor drop(const Tensor& x, double p, Generator* numbers);
 
-/// The columns of x (B, T, ...) from those of the `first`-th head on, as n_head heads of `width` columns: (B, n_head, T,
-/// width), a view.
+/// The columns of x (B, T, ...) from those of the `first`-th head on, as n_head heads of
+/// `width` columns: (B, n_head, T, width), a view.
 Tensor split_heads(const Tensor& x, int64_t n_head, int64_t width, int64_t first = 0);
 /// Heads (B, H, T, D) side by side: (B, T, H · D), a view where they stand so, as attention's results do.
 Tensor join_heads(const Tensor& x);

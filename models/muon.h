@@ -5,14 +5,15 @@
 
 namespace tapehead {
 
-/// Five steps of the Newton-Schulz iteration X <- a·X + (b·A + c·A²)·X with A = X·Xᵀ and (a, b, c) = (3.4445, -4.7750, 2.0315), from
-/// g / max(‖g‖, 1e-7): g's singular values become about 1. g (M, N) f32 or f64 -> (M, N), fresh; not recorded.
-/// In g's arithmetic, where PyTorch rounds to bf16.
+/// Five steps of the Newton-Schulz iteration X <- a·X + (b·A + c·A²)·X with A = X·Xᵀ and (a, b, c) =
+/// (3.4445, -4.7750, 2.0315), from g / max(‖g‖, 1e-7): g's singular values become about 1. g (M, N)
+/// f32 or f64 -> (M, N), fresh; not recorded. In g's arithmetic, where PyTorch rounds to bf16.
 Tensor orthogonalize(const Tensor& g);
 
-/// torch.optim.Muon's numbers with adjust_lr_fn = "match_rms_adamw" (Jordan et al., "Muon", 2024; Liu et al., "Muon is scalable
-/// for LLM training", 2025), for the matrices of numbered layers; AdamW's for all other parameters: embeddings,
-/// head, biases, norms. A matrix's step has the size of AdamW's, so one learning rate serves both:
+/// torch.optim.Muon's numbers with adjust_lr_fn = "match_rms_adamw" (Jordan et al.,
+/// "Muon", 2024; Liu et al., "Muon is scalable for LLM training", 2025), for the matrices
+/// of numbered layers; AdamW's for all other parameters: embeddings, head, biases, norms.
+/// A matrix's step has the size of AdamW's, so one learning rate serves both:
 ///   b <- b + (1 - momentum)·(g - b);   p <- p·(1 - lr·decay) - lr·0.2·sqrt(max(M, N))·orthogonalize(u),
 /// u = g + momentum·(b - g) if nesterov, else b.
 /// State: momentum of the matrices; first, second of the rest.

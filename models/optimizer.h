@@ -20,14 +20,15 @@ Tensor squared_gradient_norm(const ParameterList& parameters);
 struct LossAndNorm {
   double loss, gradient_norm;
 };
-/// A loss, f64 of shape (), and the norm of the gradients, both read at once: the device is waited for a single time.
+/// A loss, f64 of shape (), and the norm of the gradients, both read at once: the device
+/// is waited for a single time.
 LossAndNorm read_loss_and_norm(const Tensor& loss, const ParameterList& parameters);
 /// The same in two halves: f64 (2) where the loss is, not waited for; and what it says.
 Tensor loss_and_squared_norm(const Tensor& loss, const ParameterList& parameters);
 LossAndNorm read_loss_and_norm(const Tensor& loss_and_squared_norm);
 
-/// What torch.nn.utils.clip_grad_norm_ multiplies gradients of this norm by: min(1, max_norm / (norm + 1e-6)). A max_norm of
-/// 0 leaves them as they are.
+/// What torch.nn.utils.clip_grad_norm_ multiplies gradients of this norm by: min(1,
+/// max_norm / (norm + 1e-6)). A max_norm of 0 leaves them as they are.
 double clip_scale(double norm, double max_norm);
 
 /// The choice of an optimiser and its numbers.
@@ -42,24 +43,24 @@ struct OptimizerOptions {
 
   bool operator==(const OptimizerOptions&) const = default;
 
-  /// Throws ValueError that names the field, its value and the rule: a name above; betas and momentum in [0, 1), decay at
-  /// least 0, epsilon above 0. (torch.optim takes an epsilon of 0, with which a first gradient of 0 makes a NaN, and a
-  /// momentum of 1 or more, which never forgets.)
+  /// Throws ValueError that names the field, its value and the rule: a name above; betas and
+  /// momentum in [0, 1), decay at least 0, epsilon above 0. (torch.optim takes an epsilon of 0, with
+  /// which a first gradient of 0 makes a NaN, and a momentum of 1 or more, which never forgets.)
   void validate() const;
 };
 
-/// A parameter of f32 or f64 has state of its dtype. One of f16 or bf16 has state and a master weight of f32: a step
-/// changes the master weight, and the parameter becomes its rounding, so that changes too small for 16 bits add up until
-/// they are seen (Micikevicius et al., "Mixed precision training", 2018).
+/// A parameter of f32 or f64 has state of its dtype. One of f16 or bf16 has state and a master weight of
+/// f32: a step changes the master weight, and the parameter becomes its rounding, so that changes too
+/// small for 16 bits add up until they are seen (Micikevicius et al., "Mixed precision training", 2018).
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// One step from the parameters' gradients, each first multiplied by `gradient_scale`, and as `clipping` says. A parameter
-  /// without a gradient stays as it is. Gradients stay, too: zero_grad() clears them. Throws ValueError on a learning rate
-  /// below 0, before anything has changed.
+  /// One step from the parameters' gradients, each first multiplied by `gradient_scale`, and as
+  /// `clipping` says. A parameter without a gradient stays as it is. Gradients stay, too: zero_grad()
+  /// clears them. Throws ValueError on a learning rate below 0, before anything has changed.
   void step(double learning_rate, double gradient_scale = 1, const Clipping& clipping = {});
   /// step() in two halves, for a device that has recorded the second (core/capture.h). count_step() counts
   /// the step and writes what is new in it to `on_device`, f64 (3) where the parameters are; apply() makes
@@ -72,8 +73,8 @@ class Optimizer {
   /// Steps made so far.
   int64_t steps() const { return steps_; }
   const ParameterList& parameters() const { return parameters_; }
-  /// All that a step depends on besides gradients and steps(): "WHAT.PARAMETER" and the tensor, shared, not a copy. WHAT is
-  /// one of those that each optimiser names, or "master".
+  /// All that a step depends on besides gradients and steps(): "WHAT.PARAMETER" and the
+  /// tensor, shared, not a copy. WHAT is one of those that each optimiser names, or "master".
   ParameterList state() const;
   /// The master weights alone, under their parameters' names.
   ParameterList masters() const;
@@ -84,8 +85,9 @@ class Optimizer {
   /// One tensor for each parameter, in their order; undefined where a parameter has none.
   using Tensors = std::vector<Tensor>;
 
-  /// Keeps handles of the parameters, whose dtypes may differ; master weights begin at their parameters' values. `op`
-  /// stands for the optimiser in the TypeError, naming the parameter, on one that is not floating.
+  /// Keeps handles of the parameters, whose dtypes may differ; master weights begin at
+  /// their parameters' values. `op` stands for the optimiser in the TypeError, naming the
+  /// parameter, on one that is not floating.
   Optimizer(const char* op, ParameterList parameters);
 
   /// Zeros for every parameter that `wanted` names, of the dtype that state has.
@@ -123,8 +125,8 @@ class Optimizer {
 };
 
 /// torch.optim.AdamW's numbers (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
-/// State: first, second, the moments, which begin at zero. Constructors throw what options.validate() does, and TypeError on
-/// parameters that are not floating; so do the other optimisers'.
+/// State: first, second, the moments, which begin at zero. Constructors throw what options.validate()
+/// does, and TypeError on parameters that are not floating; so do the other optimisers'.
 class AdamWOptimizer : public Optimizer {
  public:
   explicit AdamWOptimizer(ParameterList parameters, const OptimizerOptions& options = {});
@@ -164,8 +166,8 @@ class SgdOptimizer final : public Optimizer {
 /// Bytes that make_optimizer's would allocate.
 int64_t optimizer_bytes(const ParameterList& parameters, const OptimizerOptions& options);
 
-/// The optimiser of options.name for those of the parameters that require a gradient. Throws ValueError on invalid
-/// options.
+/// The optimiser of options.name for those of the parameters that require a gradient.
+/// Throws ValueError on invalid options.
 std::unique_ptr<Optimizer> make_optimizer(const ParameterList& parameters, const OptimizerOptions& options);
 
 }  // namespace tapehead

@@ -1,9 +1,11 @@
 // The learning rate over a run.
 //
-// With s the step, which counts from 1, w of warm-up, n in all, and f = (s - w) / (n - w) the share of the rest that is done:
+// With s the step, which counts from 1, w of warm-up, n in all, and f = (s - w) / (n - w)
+// the share of the rest that is done:
 //
 //   s <= w     peak · s / w, whatever the schedule
-//   cosine     minimum + (peak - minimum) · (1 + cos(πf)) / 2 (Loshchilov and Hutter, "SGDR", 2017, without restarts)
+//   cosine     minimum + (peak - minimum) · (1 + cos(πf)) / 2
+//              (Loshchilov and Hutter, "SGDR", 2017, without restarts)
 //   linear     peak + (minimum - peak) · f
 //   constant   peak
 //   wsd        warm-up, stable, decay: peak until the last d steps, then linear, reaching minimum at n

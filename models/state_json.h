@@ -1,5 +1,5 @@
-// How what a run continues from stands in a checkpoint: as JSON. Both directions visit the same fields, so that they cannot
-// disagree.
+// How what a run continues from stands in a checkpoint: as JSON. Both directions visit
+// the same fields, so that they cannot disagree.
 #pragma once
 
 #include <functional>
@@ -37,7 +37,8 @@ struct StateWriter {
   void later_object(const char* key, auto&& fields) { object(key, fields); }
 };
 
-/// Takes what it visits from an object. Throws nlohmann's exceptions for a field that is missing or of another type.
+/// Takes what it visits from an object. Throws nlohmann's exceptions for a field that is
+/// missing or of another type.
 struct StateReader {
   const StateJson& json;
   template <class T>
@@ -58,8 +59,8 @@ struct StateReader {
 /// The version, the kind, and what `fields` visits.
 std::string write_state(StateKind kind, const std::function<void(StateWriter)>& fields);
 
-/// Has `fields` visit what was written, told its version. Throws ValueError, without a name of what it read: on a version that is newer,
-/// another kind, a field that is missing or of another type.
+/// Has `fields` visit what was written, told its version. Throws ValueError, without a name of what
+/// it read: on a version that is newer, another kind, a field that is missing or of another type.
 void read_state(const std::string& text, StateKind kind,
                 const std::function<void(StateReader, int64_t version)>& fields);
 

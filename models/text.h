@@ -23,7 +23,8 @@ struct TextBlock {
 /// lines, so that most of it is read in its own context; fewer where the text would have less than 200
 /// blocks. The same on every machine. ValueError unless 0 < fraction < 1, and unless there are lines enough
 /// to leave something on both sides.
-///   on_read   told now and then how many bytes were read; lines are counted, and then cut, so from 0 on twice
+///   on_read   told now and then how many bytes were read; lines are counted, and then cut, so from 0 on
+///             twice
 std::vector<TextBlock> split_held_out(std::string_view text, double fraction = 0.05, uint64_t seed = 0,
                                       const std::function<void(int64_t end)>& on_read = {});
 

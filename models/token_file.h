@@ -16,8 +16,8 @@ namespace tapehead {
 ///
 ///   "TAPETOKS" | version | number of tokens | vocab_size | hash of the tokenizer, 16 letters; zeros: unknown
 ///
-/// Then come the tokens, 2 bytes each where vocab_size <= 65536 and 4 bytes each elsewhere, and nothing else. Version 1,
-/// which is read, too, had no hash. Movable; any number of threads may read one.
+/// Then come the tokens, 2 bytes each where vocab_size <= 65536 and 4 bytes each elsewhere, and nothing
+/// else. Version 1, which is read, too, had no hash. Movable; any number of threads may read one.
 class TokenFile {
  public:
   static constexpr std::string_view kMagic = "TAPETOKS";
@@ -29,12 +29,13 @@ class TokenFile {
                     std::string_view tokenizer_hash = {});
 
   /// Maps a file. ValueError if it is missing or no such file, whole and of a version that is known; also if
-  /// `vocab_size` or `tokenizer_hash` is given and the file's differs: another tokenizer made it. SystemError if unreadable.
+  /// `vocab_size` or `tokenizer_hash` is given and the file's differs: another tokenizer
+  /// made it. SystemError if unreadable.
   static TokenFile open(const std::string& path, std::optional<int64_t> vocab_size = std::nullopt,
                         std::string_view tokenizer_hash = {});
 
-  /// Tokens that last as long as the object alone: a file under the system's temporary folder, whose name is gone when
-  /// this returns. The errors of write().
+  /// Tokens that last as long as the object alone: a file under the system's temporary
+  /// folder, whose name is gone when this returns. The errors of write().
   static TokenFile temporary(std::span<const int32_t> tokens, int64_t vocab_size,
                              std::string_view tokenizer_hash = {});
 
@@ -64,11 +65,12 @@ class TokenFile {
   std::string tokenizer_hash_;
 };
 
-/// Writes a token file in parts. Nothing stands at `path` before commit(), and nothing new if that is never called.
+/// Writes a token file in parts. Nothing stands at `path` before commit(), and nothing
+/// new if that is never called.
 class TokenFileWriter {
  public:
-  /// ValueError unless vocab_size is positive and the hash empty or of 16 letters; SystemError if the machine refuses, here and
-  /// below.
+  /// ValueError unless vocab_size is positive and the hash empty or of 16 letters;
+  /// SystemError if the machine refuses, here and below.
   TokenFileWriter(const std::string& path, int64_t vocab_size, std::string_view tokenizer_hash = {});
 
   /// ValueError if a token is outside the vocabulary; nothing can be committed then.

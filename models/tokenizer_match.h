@@ -1,4 +1,5 @@
-// Whether tokens, models and tokenizers belong together: two tokenizers of one size may still differ in every token.
+// Whether tokens, models and tokenizers belong together: two tokenizers of one size may
+// still differ in every token.
 #pragma once
 
 #include <string>
@@ -12,7 +13,8 @@ struct TokenizerUse {
   std::string hash;  ///< Tokenizer::hash(); empty where it was not kept
 };
 
-/// ValueError that names both and ends with `advice`, unless they are of one tokenizer or one of them does not tell.
+/// ValueError that names both and ends with `advice`, unless they are of one tokenizer or
+/// one of them does not tell.
 void check_same_tokenizer(const TokenizerUse& first, const TokenizerUse& second, std::string_view advice);
 
 }  // namespace tapehead

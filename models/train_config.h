@@ -22,8 +22,8 @@ struct HeadConfig {
 
   bool operator==(const HeadConfig&) const = default;
 
-  /// The loss of training: f32 whatever the model's dtype, and 0 for a micro-batch in which nothing is to be learnt.
-  /// Throws ValueError on a field that cannot be.
+  /// The loss of training: f32 whatever the model's dtype, and 0 for a micro-batch in
+  /// which nothing is to be learnt. Throws ValueError on a field that cannot be.
   LinearCrossEntropyArgs training_args() const;
   /// Cross entropy itself, summed over the targets: what is measured.
   LinearCrossEntropyArgs evaluation_args() const;
@@ -32,8 +32,8 @@ struct HeadConfig {
 /// The defaults are those of tools/quickstart.
 struct TrainConfig {
   ModelConfig model = {};
-  /// Of weights, activations and gradients: f32 or bf16. The loss, statistics of softmax and norms, and what the optimiser
-  /// keeps are f32 in either case.
+  /// Of weights, activations and gradients: f32 or bf16. The loss, statistics of softmax
+  /// and norms, and what the optimiser keeps are f32 in either case.
   DType dtype = DType::f32;
   int64_t steps = 250;
   int64_t batch_size = 16;       ///< windows of model.n_positions tokens in one step

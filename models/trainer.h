@@ -27,9 +27,10 @@ struct TrainStart {
 /// The model, and all that goes with it, is on the device that is the default one when the trainer is made.
 class Trainer final : public TrainingRun {
  public:
-  /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the model's or of another tokenizer
-  /// than start.from's, or there are too few tokens for a batch; what freeze() and read_weights() throw. The master weights of a bf16 model begin as the f32
-  /// model of the same seed or start.from's weights, the model as their rounding.
+  /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the
+  /// model's or of another tokenizer than start.from's, or there are too few tokens for a
+  /// batch; what freeze() and read_weights() throw. The master weights of a bf16 model begin
+  /// as the f32 model of the same seed or start.from's weights, the model as their rounding.
   Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out = std::nullopt,
           const TrainStart& start = {});
 
@@ -39,8 +40,8 @@ class Trainer final : public TrainingRun {
                         std::optional<Dataset> held_out = std::nullopt,
                         std::function<void(const LanguageModel&)> on_model = {});
 
-  /// Where the loss or the gradient is no finite number, the error names the first operation that made one (AnomalyGuard, on
-  /// the step computed again).
+  /// Where the loss or the gradient is no finite number, the error names the first
+  /// operation that made one (AnomalyGuard, on the step computed again).
   StepMetrics step() override;
 
   /// From now on the device records the first step and is asked for it again (captured_step.h), with the same

@@ -1,4 +1,5 @@
-// What holds of everything that is trained: of TrainConfig and of HeadTrainConfig, whose fields have the same names.
+// What holds of everything that is trained: of TrainConfig and of HeadTrainConfig, whose
+// fields have the same names.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,8 @@
-// What every run has in common: steps, held-out evaluations and checkpoints between them, stopping and resuming between steps.
+// What every run has in common: steps, held-out evaluations and checkpoints between them,
+// stopping and resuming between steps.
 //
-// What a step is, and of what, says the class derived from TrainingRun: Trainer (trainer.h), HeadTrainer (head_trainer.h).
+// What a step is, and of what, says the class derived from TrainingRun: Trainer
+// (trainer.h), HeadTrainer (head_trainer.h).
 #pragma once
 
 #include <atomic>
@@ -47,25 +49,28 @@ class TrainingRun {
  public:
   virtual ~TrainingRun() = default;
 
-  /// Runs the steps that are left, evaluates and saves as the rules say. An evaluation that was due where an earlier run
-  /// stopped is made up for. An exception, a callback's included, ends the run between two steps; the latest
-  /// checkpoint stays.
+  /// Runs the steps that are left, evaluates and saves as the rules say. An evaluation
+  /// that was due where an earlier run stopped is made up for. An exception, a callback's
+  /// included, ends the run between two steps; the latest checkpoint stays.
   RunResult run(const RunCallbacks& callbacks = {});
 
-  /// One step. Throws RuntimeError where the loss or the gradient is no finite number. Whatever is thrown, parameters,
-  /// optimiser and step count are as before and no gradient is left; data and random numbers have moved on.
+  /// One step. Throws RuntimeError where the loss or the gradient is no finite number.
+  /// Whatever is thrown, parameters, optimiser and step count are as before and no
+  /// gradient is left; data and random numbers have moved on.
   virtual StepMetrics step() = 0;
 
   /// Writes a checkpoint (checkpoint_tensors.h).
   virtual void save(const std::string& path) const = 0;
 
-  /// Changes how far the run goes, for example after a resume. Throws ValueError below the steps already made.
+  /// Changes how far the run goes, for example after a resume. Throws ValueError below
+  /// the steps already made.
   void set_steps(int64_t steps);
   int64_t steps_made() const { return progress_.step; }
   const TrainProgress& progress() const { return progress_; }
 
  protected:
-  /// How long the run is, and what happens between its steps: of its config, whose fields have the same names.
+  /// How long the run is, and what happens between its steps: of its config, whose fields
+  /// have the same names.
   struct Rules {
     int64_t steps, eval_interval, save_interval, keep;
     bool keep_best;

@@ -1,12 +1,12 @@
 // Rows of a batch: stretches of tokens, as long as the context, and the tokens that follow them.
 //
 // A stream of n tokens is cut into windows of T inputs: window w reads tokens wT .. wT + T - 1 and predicts
-// wT + 1 .. wT + T. So every token but the first is a target exactly once. The last window may be shorter: its missing
-// targets are kIgnoredTarget. Documents are cut as they come.
+// wT + 1 .. wT + T. So every token but the first is a target exactly once. The last window
+// may be shorter: its missing targets are kIgnoredTarget. Documents are cut as they come.
 //
-// Where documents have prompts, one that fits into a window is kept whole, so that no completion is without its prompt:
-// a document with a prompt begins a new window if it does not fit into what is left. A longer one is cut.
-// Tokens of prompts are never targets, and windows without any target are left out.
+// Where documents have prompts, one that fits into a window is kept whole, so that no completion is
+// without its prompt: a document with a prompt begins a new window if it does not fit into what is left.
+// A longer one is cut. Tokens of prompts are never targets, and windows without any target are left out.
 #pragma once
 
 #include <span>
@@ -24,15 +24,15 @@ constexpr int64_t kIgnoredTarget = -100;
 struct Batch {
   Tensor ids;      ///< (B, T) i64
   Tensor targets;  ///< (B, T) i64: the tokens that follow, or kIgnoredTarget
-  /// (B, T) i64: the first position of the row that belongs to the same document, for attention that stays within
-  /// it. Undefined where all of the row may be seen.
+  /// (B, T) i64: the first position of the row that belongs to the same document, for
+  /// attention that stays within it. Undefined where all of the row may be seen.
   Tensor first_seen;
   int64_t target_tokens = 0;             ///< how many targets count
   std::vector<int64_t> row_tokens = {};  ///< of each row
 };
 
-/// The windows of a dataset, numbered from 0 on, stream after stream. Memory: nothing for streams without prompts,
-/// 16 bytes a window for others. `data` must outlive it.
+/// The windows of a dataset, numbered from 0 on, stream after stream. Memory: nothing for
+/// streams without prompts, 16 bytes a window for others. `data` must outlive it.
 class Windows {
  public:
   /// `within_documents`: batches say where each position's document begins. ValueError unless context >= 1.
@@ -42,7 +42,8 @@ class Windows {
   /// Stream `index` has windows first(index) .. first(index + 1) - 1.
   int64_t first(size_t index) const { return first_[index]; }
 
-  /// A row for each of these windows. ValueError outside 0 .. size() - 1, and the errors of TokenStream::copy.
+  /// A row for each of these windows. ValueError outside 0 .. size() - 1, and the errors
+  /// of TokenStream::copy.
   Batch read(std::span<const int64_t> windows) const;
   /// The windows first .. first + count - 1.
   Batch read(int64_t first, int64_t count) const;

@@ -58,7 +58,8 @@ TEST_F(FolderLockTest, GivenBackItLeavesNothingOfItsOwn) {
   EXPECT_TRUE(fs::exists(folder_ + "/other"));
 }
 
-// The file that a waiting one has locked is removed by the one before: it must not take the lock on that for its own.
+// The file that a waiting one has locked is removed by the one before: it must not take
+// the lock on that for its own.
 TEST_F(FolderLockTest, WhoWaitsGetsItWhenItIsGivenBack) {
   std::optional<FolderLock> first(std::in_place, folder_, refuse);
   std::atomic<bool> waits = false, has = false, done = false;

@@ -3,7 +3,7 @@
 load("//tools/build:rules.bzl", "tapehead_binary", "tapehead_library", "tapehead_test")
 
 def tapehead_fuzzer(name, deps):
-    """NAME_fuzzer.cc and seeds/NAME, linked twice: with libFuzzer, which tools/fuzz builds, and as a test of the seeds."""
+    """NAME_fuzzer.cc and seeds/NAME, linked twice: with libFuzzer, for tools/fuzz, and as a test of the seeds."""
     tapehead_library(
         name = name + "_input",
         testonly = True,

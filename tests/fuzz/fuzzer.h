@@ -1,5 +1,5 @@
-// What a fuzzer defines: libFuzzer calls it with inputs that it makes up, and seeds_test.cc with those that are kept.
-// Anything thrown or reported by a sanitizer is a finding.
+// What a fuzzer defines: libFuzzer calls it with inputs that it makes up, and seeds_test.cc
+// with those that are kept. Anything thrown or reported by a sanitizer is a finding.
 #pragma once
 
 #include <cstddef>

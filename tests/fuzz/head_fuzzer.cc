@@ -1,4 +1,5 @@
-// `tapehead head` on arbitrary bytes. The first line of an input is the command's flags; the rest is the file.
+// `tapehead head` on arbitrary bytes. The first line of an input is the command's flags;
+// the rest is the file.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

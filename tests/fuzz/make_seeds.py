@@ -1,4 +1,4 @@
-"""Writes the hand-made seeds in tests/fuzz/seeds: small files that reach far into the readers and into `tapehead head`.
+"""Writes the hand-made seeds in tests/fuzz/seeds: small files that reach far into the readers and the commands.
 
     python3 tests/fuzz/make_seeds.py
 

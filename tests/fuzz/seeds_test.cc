@@ -1,4 +1,5 @@
-// Gives a fuzzer the inputs that are kept in a folder: a few that reach far, and every one that was once a finding.
+// Gives a fuzzer the inputs that are kept in a folder: a few that reach far, and every
+// one that was once a finding.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

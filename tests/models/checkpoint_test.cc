@@ -263,7 +263,8 @@ TEST_F(CheckpointTest, AMissingFileIsNamed) {
               ThrowsMessage<ValueError>(HasSubstr("none.safetensors")));
 }
 
-// Every length from nothing to all but one byte would take long; these cut through each part of the file, and anywhere.
+// Every length from nothing to all but one byte would take long; these cut through each
+// part of the file, and anywhere.
 TEST_F(CheckpointTest, AFileCutShortAnywhereIsNamed) {
   const std::string bytes = read_file(path_);
   std::vector<size_t> lengths = {0, 5, 8, 100, bytes.size() / 2, bytes.size() - 1};

@@ -1,4 +1,5 @@
-// Training on the device under test, beside the same steps in f64 on the host; and runs that move between devices.
+// Training on the device under test, beside the same steps in f64 on the host; and runs
+// that move between devices.
 #include <gtest/gtest.h>
 
 #include "tapehead/core/file.h"

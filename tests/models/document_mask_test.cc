@@ -31,7 +31,8 @@ class DocumentMaskTest : public TrainingFixture {
     return Dataset(std::move(streams));
   }
 
-  /// A batch is all there is. Rotary positions are relative: what a document means does not depend on its place.
+  /// A batch is all there is. Rotary positions are relative: what a document means does
+  /// not depend on its place.
   TrainConfig config() const {
     TrainConfig c = tiny_config();
     c.model = {.architecture = "llama",

@@ -79,7 +79,8 @@ TEST_F(GenerateTest, RowsBeyondTheTokenizersAreNeverDrawn) {
   EXPECT_THAT([&] { largest(14); }, ThrowsMessage<ValueError>(AllOf(HasSubstr("14"), HasSubstr("13"))));
 }
 
-// Twelve tokens from a context of five: the text outgrows what the model sees, which goes on from three tokens.
+// Twelve tokens from a context of five: the text outgrows what the model sees, which goes
+// on from three tokens.
 TEST_P(GenerateDtypeTest, GreedyTakesTheLikeliestAndGoesOnFromTheLastHalfOfAFullContext) {
   const auto tokens = generated(prompt_, {.max_tokens = 12, .sampler = {.temperature = 0}});
   ASSERT_EQ(tokens.size(), 12u);

@@ -1,4 +1,5 @@
-// What every architecture promises: kept keys and values, documents that do not see each other, blocks run again.
+// What every architecture promises: kept keys and values, documents that do not see each
+// other, blocks run again.
 #include "tapehead/models/language_model.h"
 
 #include <gtest/gtest.h>

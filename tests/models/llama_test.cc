@@ -98,7 +98,8 @@ TEST(LlamaTest, LogitsLossAndEveryGradientAreTransformers) {
       EXPECT_LT(relative_error(loss, expected("loss" + suffix)), tolerance) << name << suffix;
       backward(loss);
       for (const auto& [key, parameter] : model.parameters()) {
-        // The keys' bias shifts all scores of a query alike but for their rotation: its gradient is small, not zero.
+        // The keys' bias shifts all scores of a query alike but for their rotation: its
+        // gradient is small, not zero.
         EXPECT_LT(relative_error(parameter.grad(), expected("grad/" + key)), 1e-5)
             << name << " " << key << suffix;
       }

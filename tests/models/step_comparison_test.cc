@@ -10,7 +10,8 @@
 namespace tapehead {
 namespace {
 
-/// A kernel that is wrong: spoils one element of the `call`-th result of `op`, or of the gradient of its input 0.
+/// A kernel that is wrong: spoils one element of the `call`-th result of `op`, or of the
+/// gradient of its input 0.
 class WrongKernel final : public TapeObserver {
  public:
   WrongKernel(std::string op, int64_t call, bool in_gradient)

@@ -147,8 +147,8 @@ std::vector<std::string> pieces(std::string_view text, SplittingRule rule) {
   return list;
 }
 
-// A cut between two white spaces would give other tokens, and so would one before white space of three bytes that
-// has not arrived in full.
+// A cut between two white spaces would give other tokens, and so would one before white
+// space of three bytes that has not arrived in full.
 TEST(LastSafeCut, LeavesThePiecesAsTheyAreWhateverFollows) {
   const std::vector<std::string> words = {
       "a",      "B",      "'s",     "'",  "7",      "12",     "\u00e9", "\u0436",   "\u4e2d",
