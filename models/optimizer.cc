@@ -69,13 +69,18 @@ Tensor Optimizer::zeros_for(const Tensor& parameter) {
   return Tensor::zeros(parameter.shape(), arithmetic_dtype(parameter.dtype()), parameter.device());
 }
 
-void Optimizer::step(double learning_rate, double gradient_scale, const Clipping& clipping) {
+static void check_learning_rate(double learning_rate) {
   check<ValueError>(learning_rate >= 0, "[optimizer] learning rate {}: it must be at least 0", learning_rate);
+}
+
+void Optimizer::step(double learning_rate, double gradient_scale, const Clipping& clipping) {
+  check_learning_rate(learning_rate);
   ++steps_;
   update({.learning_rate = learning_rate, .gradient_scale = gradient_scale, .clipping = clipping});
 }
 
 void Optimizer::count_step(double learning_rate, double gradient_scale, StepOnDevice& on_device) {
+  check_learning_rate(learning_rate);
   ++steps_;
   on_device.copy_from(Tensor::from<double>({3}, {learning_rate, gradient_scale, static_cast<double>(steps_)},
                                            on_device.device()));

@@ -62,10 +62,10 @@ class Optimizer {
   /// `clipping` says. A parameter without a gradient stays as it is. Gradients stay, too: zero_grad()
   /// clears them. Throws ValueError on a learning rate below 0, before anything has changed.
   void step(double learning_rate, double gradient_scale = 1, const Clipping& clipping = {});
-  /// step() in two halves, for a device that has recorded the second (core/capture.h). count_step() counts
-  /// the step and writes what is new in it to `on_device`, f64 (3) where the parameters are; apply() makes
-  /// the step that stands there, with the same bits. Muon's apply() waits for the device, which cannot be
-  /// recorded: RuntimeError.
+  /// step() in two halves, with its error, for a device that has recorded the second (core/capture.h).
+  /// count_step() counts the step and writes what is new in it to `on_device`, f64 (3) where the parameters
+  /// are; apply() makes the step that stands there, with the same bits. Muon's apply() waits for the device,
+  /// which cannot be recorded: RuntimeError.
   void count_step(double learning_rate, double gradient_scale, StepOnDevice& on_device);
   void apply(const StepOnDevice& on_device, const Clipping& clipping = {});
   void zero_grad() const { tapehead::zero_grad(parameters_); }

@@ -26,8 +26,7 @@ int64_t longest_sum(const TrainConfig& config);
 /// "A new approach to probabilistic rounding error analysis", 2019); 8 leaves room for terms
 /// that cancel, and for functions that are right to a few units. A value of 16 bits is rounded
 /// once more on each device: where the two go to different neighbours, an epsilon of its dtype
-/// is between them. As one element in 16 that gives a quarter of an epsilon. Between the CPU and
-/// the emulated device the worst were 0.08 of the tolerance in f32, and 0.2 in bf16.
+/// is between them. As one element in 16 that gives a quarter of an epsilon.
 double step_tolerance(DType dtype, int64_t longest_sum);
 
 }  // namespace tapehead

@@ -131,6 +131,8 @@ TEST_F(OnesTest, RefusesANegativeLearningRateBeforeAnythingChanges) {
   EXPECT_THAT([&] { optimizer_.step(-0.1); },
               ThrowsMessage<ValueError>(HasSubstr("learning rate -0.1: it must be at least 0")));
   EXPECT_THROW(optimizer_.step(std::nan("")), ValueError);
+  StepOnDevice on_device({3}, DType::f64);
+  EXPECT_THROW(optimizer_.count_step(-0.1, 1, on_device), ValueError);
   EXPECT_EQ(optimizer_.steps(), 0);
   EXPECT_EQ(first(matrix_), 1);
 }
