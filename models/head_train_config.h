@@ -1,15 +1,19 @@
 // Everything that the training of a head alone depends on besides its features.
 #pragma once
 
+#include <limits>
 #include <string>
 
 #include "tapehead/models/train_config.h"
 
 namespace tapehead {
 
+/// The op's lists of kept gradients number classes in 32 bits.
+inline constexpr int64_t kMostHeadClasses = std::numeric_limits<int32_t>::max();
+
 /// Fields that TrainConfig has, too, mean the same here.
 struct HeadTrainConfig {
-  int64_t classes = 0;  ///< 0: the largest target and one
+  int64_t classes = 0;  ///< at most kMostHeadClasses; 0: the largest target and one
   bool bias = false;
   int64_t steps = 1000;
   int64_t batch_size = 4096;  ///< rows in a step

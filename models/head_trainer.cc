@@ -22,9 +22,11 @@ LabelledFeatures LabelledFeatures::open(const std::string& path) {
                       name);
   }
   LabelledFeatures data = {.features = file.tensor("features"), .targets = file.tensor("targets")};
-  check<ValueError>(data.features.dim() == 2 && is_floating(data.features.dtype()),
-                    "[train-head] features of {} are {} of shape {}: they must be floating, (rows, features)",
-                    path, data.features.dtype(), data.features.shape());
+  check<ValueError>(
+      data.features.dim() == 2 && data.features.size(1) >= 1 && is_floating(data.features.dtype()),
+      "[train-head] features of {} are {} of shape {}: they must be floating, (rows, features), and one "
+      "feature at least",
+      path, data.features.dtype(), data.features.shape());
   check<ValueError>(data.targets.dim() == 1 && !is_floating(data.targets.dtype()),
                     "[train-head] targets of {} are {} of shape {}: they must be integers, one a row", path,
                     data.targets.dtype(), data.targets.shape());
@@ -45,29 +47,28 @@ FeaturesIdentity LabelledFeatures::identity() const {
 
 // ---- Begin and resume
 
-// The classes, with every target among them.
-static int64_t count_classes(const HeadTrainConfig& config, const LabelledFeatures& data) {
+HeadTrainConfig with_classes(HeadTrainConfig config, const LabelledFeatures& data) {
   config.validate();
+  const int64_t most = config.classes > 0 ? config.classes : kMostHeadClasses;
   const std::span targets(data.targets.data<int64_t>(), static_cast<size_t>(data.targets.numel()));
-  const int64_t classes =
-      config.classes > 0 ? config.classes : (targets.empty() ? 0 : *std::ranges::max_element(targets) + 1);
-  check<ValueError>(classes >= 1, "[train-head] none of the {} targets counts: there is nothing to train on",
-                    targets.size());
   for (size_t row = 0; row < targets.size(); ++row) {
     check<ValueError>(
-        targets[row] == kIgnoredTarget || (targets[row] >= 0 && targets[row] < classes),
+        targets[row] == kIgnoredTarget || (targets[row] >= 0 && targets[row] < most),
         "[train-head] the target of row {} is {}: it must be in [0, {}), or {} for a row that does not count",
-        row, targets[row], classes, kIgnoredTarget);
+        row, targets[row], most, kIgnoredTarget);
   }
-  return classes;
+  if (config.classes == 0 && !targets.empty()) config.classes = *std::ranges::max_element(targets) + 1;
+  check<ValueError>(config.classes >= 1,
+                    "[train-head] none of the {} targets counts: there is nothing to train on",
+                    targets.size());
+  return config;
 }
 
 HeadTrainer::HeadTrainer(HeadTrainConfig config, LabelledFeatures data)
-    : config_(std::move(config)),
+    : config_(with_classes(std::move(config), data)),
       data_(std::move(data)),
       identity_(data_.identity()),
       filter_{.seed = derive_seed(config_.seed, Purpose::filter)} {
-  config_.classes = count_classes(config_, data_);
   const DType dtype = data_.features.dtype();
   parameters_ = {
       {"weight", Tensor::zeros({config_.classes, data_.features.size(1)}, dtype).set_requires_grad()}};

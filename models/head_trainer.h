@@ -22,11 +22,16 @@ struct LabelledFeatures {
   Tensor targets;  ///< (N) i64, on the host; -100: a row that does not count
 
   /// "features" and "targets" of a safetensors file, mapped. Throws ValueError that names the file and what
-  /// is wrong: one of them missing, another shape or dtype, or rows and targets that differ in number.
+  /// is wrong: one of them missing, another shape or dtype, no feature, or rows and targets that differ in
+  /// number.
   static LabelledFeatures open(const std::string& path);
 
   FeaturesIdentity identity() const;
 };
+
+/// `config` with the number of classes of `data`, where it names none. Throws ValueError on a config that
+/// cannot be, on a target outside the classes, naming its row, and where none counts.
+HeadTrainConfig with_classes(HeadTrainConfig config, const LabelledFeatures& data);
 
 /// Trains a weight (C, F), which begins at zero, and a bias (C), on the device that is
 /// the default one when it is made. Weights have the features' dtype; those of 16 bits
@@ -34,7 +39,8 @@ struct LabelledFeatures {
 /// (seed, epoch) alone. Memory: 16 bytes a row, the head's, and a batch of features.
 class HeadTrainer final : public TrainingRun {
  public:
-  /// Throws ValueError on a config that cannot be, and on a target outside the classes, naming its row.
+  /// Throws what with_classes() does, and ValueError where rows are too few for a batch or none held out
+  /// counts.
   HeadTrainer(HeadTrainConfig config, LabelledFeatures data);
 
   /// Continues the run that wrote the checkpoint at `path`, bit for bit as if it had

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "tapehead/core/file.h"
@@ -247,10 +248,29 @@ TEST_F(HeadTrainerTest, BadFilesAreNamedWithWhatIsWrong) {
   const Tensor ids = Tensor::zeros({4}, DType::i64);
   expect(Tensor::zeros({5, 2}), ids, "5 rows of features but 4 targets");
   expect(Tensor::zeros({4}), ids, "features");
+  expect(Tensor::zeros({4, 0}), ids, "one feature at least");
   expect(Tensor::zeros({4, 2}), Tensor::zeros({4}), "must be integers");
   write_safetensors(path_, {{"features", Tensor::zeros({4, 2})}});
   EXPECT_THAT([&] { LabelledFeatures::open(path_); },
               ThrowsMessage<ValueError>(HasSubstr("no tensor \"targets\"")));
+}
+
+// Hazard: a damaged file's target becomes the number of classes, and memory for so many is asked for first.
+TEST_F(HeadTrainerTest, ATargetThatIsNoClassIsRefusedBeforeAnythingIsAllocated) {
+  constexpr int64_t kBeyond[] = {(int64_t{1} << 31) - 1, int64_t{1} << 62,
+                                 std::numeric_limits<int64_t>::max(), -1};
+  for (const int64_t target : kBeyond) {
+    targets_.mutable_data<int64_t>()[7] = target;
+    const int64_t before = memory_stats({}).live_bytes;
+    reset_peak({});
+    EXPECT_THAT(
+        [&] {
+          HeadTrainer(config(), {features_, targets_});
+        },
+        ThrowsMessage<ValueError>(
+            HasSubstr(fmt::format("the target of row 7 is {}: it must be in [0, 2147483647)", target))));
+    EXPECT_EQ(memory_stats({}).peak_bytes, before);
+  }
 }
 
 TEST_F(HeadTrainerTest, MistakesAreSaid) {
@@ -260,6 +280,7 @@ TEST_F(HeadTrainerTest, MistakesAreSaid) {
     EXPECT_THAT([&] { HeadTrainer(c, {features_, targets_}); }, ThrowsMessage<ValueError>(HasSubstr(part)));
   };
   expect([](HeadTrainConfig& c) { c.classes = 3; }, "it must be in [0, 3)");
+  expect([](HeadTrainConfig& c) { c.classes = int64_t{1} << 31; }, "at most 2147483647");
   expect([](HeadTrainConfig& c) { c.batch_size = 5000; }, "a batch of 5000 rows");
   expect([](HeadTrainConfig& c) { c.held_out = 1; }, "held_out is 1");
   expect([](HeadTrainConfig& c) { c.schedule = "up"; }, "name is up");
