@@ -1,9 +1,5 @@
 // `tapehead head` on arbitrary bytes. The first line of an input is the command's flags;
 // the rest is the file.
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
 #include <sstream>
@@ -12,6 +8,7 @@
 
 #include "tapehead/core/error.h"
 #include "tapehead/tests/fuzz/fuzzer.h"
+#include "tapehead/tests/fuzz/memory_file.h"
 #include "tapehead/tools/program.h"
 
 namespace {
@@ -20,22 +17,6 @@ namespace {
 bool is_left_out(const std::string& word) {
   return word.starts_with("--out") || word.starts_with("--backward") || word.starts_with("--threads");
 }
-
-// A file that is nowhere on a disk.
-class MemoryFile {
- public:
-  MemoryFile(const char* data, size_t size) : descriptor_(memfd_create("case", 0)) {
-    if (descriptor_ < 0 || write(descriptor_, data, size) != static_cast<ssize_t>(size))
-      throw std::bad_alloc();
-  }
-  ~MemoryFile() { close(descriptor_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-
- private:
-  int descriptor_;
-};
 
 }  // namespace
 

@@ -105,6 +105,33 @@ def heads():
     write("head", "not_ours", b"\n" + safetensors({"logits": numbers("F32", 2)}))
 
 
+def features():
+    def case(name, dtype="F32", N=6, F=3, targets=None, **more):
+        tensors = {"features": numbers(dtype, N, F),
+                   "targets": targets or indices(*(i % 4 for i in range(N)))}
+        write("features", name, safetensors(tensors | more))
+
+    case("plain")
+    case("odd_rows", N=7, targets=indices(0, 1, 2, -100, 1, 0, 2))
+    case("bf16", "BF16")
+    case("f16", "F16")
+    case("f64_i32", "F64", targets=indices(3, 2, 1, 0, -100, 1, dtype="I32"))
+    case("nothing_counts", targets=indices(*[-100] * 6))
+    case("negative", targets=indices(0, 1, -7, 1, 0, 1))
+    case("huge_target", targets=indices(0, 1, (1 << 62) + 3, 1, 0, 1))
+    case("largest_target", targets=indices(0, 1, (1 << 63) - 1, 1, 0, 1))
+    case("many_classes", targets=indices(0, 1, (1 << 31) - 2, 1, 0, 1))
+    case("fewer_targets", targets=indices(0, 1))
+    case("floating_targets", targets=numbers("F32", 6))
+    case("one_row", N=1)
+    case("no_rows", N=0, targets=indices())
+    case("no_features", F=0)
+    case("infinite", features=("F32", [6, 1], struct.pack("<6f", *[float("inf"), float("nan"), 1] * 2)))
+    write("features", "no_targets", safetensors({"features": numbers("F32", 6, 3)}))
+    whole = safetensors({"features": numbers("F32", 6, 3), "targets": indices(*range(6))})
+    write("features", "cut", whole[:-3])
+
+
 def tokenizers():
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     characters = [chr(c) for c in printable] + [chr(256 + i) for i in range(256 - len(printable))]
@@ -151,4 +178,5 @@ def tokenizers():
 
 readers()
 heads()
+features()
 tokenizers()
