@@ -24,7 +24,7 @@ struct GoldenCase {
 
   /// Whether the op was called with this parameter; one of a group is named "group/name".
   bool has(const std::string& parameter) const;
-  /// Whether it was not, or with None.
+  /// Whether it was called without it, or with None.
   bool is_none(const std::string& parameter) const;
   /// Its value. Throw nlohmann::json::exception where there is none, or one of another kind.
   bool flag(const std::string& parameter) const;

@@ -96,9 +96,8 @@ static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alp
   }
 }
 
-// ---- 16-bit operands that oneDNN does not take. OpenBLAS has no product for them: panels are widened to
-// f32, in which products of
-// 16-bit numbers are exact, and multiplied there.
+// ---- 16-bit operands that matmul_bf16() does not take. No library here has a product for them: panels are
+// widened to f32, in which products of 16-bit numbers are exact, and multiplied there.
 
 // At most so many rows or columns at a time: three panels of 4 MiB stay in a thread's workspace, and widening
 // one is little beside multiplying it.
