@@ -17,18 +17,18 @@ class CapturedStep {
   /// Throws ValueError that says why steps of `config` cannot be recorded on `device`.
   static void check_possible(const TrainConfig& config, Device device);
 
-  /// Records a step on batches like `batch`, and makes none. No parameter may have a gradient.
+  /// Whether a recorded step can compute `batch`: each of its rows is full of targets. Losses are divided by
+  /// their number, so a recording is for one number alone, and this is the one that comes again.
+  static bool fits(const Batch& batch) { return batch.target_tokens == batch.targets.numel(); }
+
+  /// Records a step on batches like `batch`, which fits(), and makes none. No parameter may have a gradient.
   CapturedStep(const LanguageModel& model, Optimizer& optimizer, const TrainConfig& config,
                const Batch& batch, const StepNumbers& numbers);
   CapturedStep(const CapturedStep&) = delete;
   CapturedStep& operator=(const CapturedStep&) = delete;
 
-  /// Whether each row of `batch` has as many targets as in the recording: they are what losses are divided
-  /// by.
-  bool fits(const Batch& batch) const { return batch.row_tokens == batch_.row_tokens; }
-
-  /// add_batch_gradient() and the numbers of read_loss_and_norm(), which it waits for. The gradients are left
-  /// to update().
+  /// Of a `batch` that fits(): add_batch_gradient() and the numbers of read_loss_and_norm(), which it waits
+  /// for. The gradients are left to update().
   LossAndNorm gradient(const Batch& batch, StepNumbers& numbers);
   /// Optimizer::step() with those gradients.
   void update(double learning_rate, double gradient_scale);

@@ -110,10 +110,10 @@ void Trainer::capture_steps() {
 }
 
 LossAndNorm Trainer::compute_gradient(const Batch& batch, StepMetrics& metrics, bool& recorded) {
-  if (captures_ && !captured_)
-    captured_ = std::make_unique<CapturedStep>(*model_, *optimizer_, config_, batch, numbers_);
-  recorded = captured_ && captured_->fits(batch);
+  recorded = captures_ && CapturedStep::fits(batch);
   if (recorded) {
+    if (!captured_)
+      captured_ = std::make_unique<CapturedStep>(*model_, *optimizer_, config_, batch, numbers_);
     head_.include(captured_->head());
     return captured_->gradient(batch, numbers_);
   }

@@ -44,9 +44,9 @@ class Trainer final : public TrainingRun {
   /// operation that made one (AnomalyGuard, on the step computed again).
   StepMetrics step() override;
 
-  /// From now on the device records the first step and is asked for it again (captured_step.h), with the same
-  /// bits. A step whose rows have other numbers of targets is computed without. Throws ValueError where steps
-  /// of this run cannot be recorded.
+  /// From now on the device records the first step whose rows are full of targets, and is asked for it again
+  /// (captured_step.h), with the same bits. A step whose rows are not is computed without. Throws ValueError
+  /// where steps of this run cannot be recorded.
   void capture_steps();
 
   /// A checkpoint of checkpoint.h.
@@ -56,6 +56,7 @@ class Trainer final : public TrainingRun {
   const LanguageModel& model() const { return *model_; }
   /// Of the steps that were made here, the most.
   HeadMemory head_memory() const { return head_; }
+  bool has_recorded() const { return captured_ != nullptr; }
   /// Device memory that the recorded step has for itself; 0 while there is none.
   int64_t recorded_bytes() const { return captured_ ? captured_->reserved_bytes() : 0; }
 
