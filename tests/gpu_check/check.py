@@ -39,7 +39,7 @@ STEP_PLAN_ERROR = 0.15  # of a training step's peak: models/memory_plan.h
 GPT2 = ("--preset", "gpt2-124m", "--dtype", "bf16")  # 4 x 1024 tokens
 STEP_KINDS = {"step of GPT-2 124M bf16": (), "step of GPT-2 124M bf16, recorded": ("--capture",)}
 SIZES = ("n_layer", "n_head", "n_embd", "vocab_size", "context", "batch_size", "parameters")
-MOST_NAMED = 10  # tests that failed; the others are in the results
+MOST_NAMED = 10  # tests that failed, or were skipped; the others are in the results
 
 
 class Missing(Exception):
@@ -123,10 +123,11 @@ class Tests:
     """What became of the cases, read from GoogleTest's lines."""
 
     LINE = re.compile(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] (\w[^\s,]*\.[^\s,]*)", re.MULTILINE)
+    REASON = re.compile(r": Skipped\n(.+)\n+\[ +SKIPPED +\] (\w[^\s,]*\.[^\s,]*)")
     FOUND = re.compile(r"^\[=+\] Running (\d+) test", re.MULTILINE)
 
     def __init__(self):
-        self.results, self.found = {}, 0
+        self.results, self.reasons, self.found = {}, {}, 0
 
     def read(self, output):
         """Returns the first case that went wrong: that failed, or did not end. None if all are right."""
@@ -134,6 +135,7 @@ class Tests:
         self.found = max(self.found, int(found[1]) if found else 0)
         run = {case: result for result, case in self.LINE.findall(output)}
         self.results.update(run)
+        self.reasons.update((case, reason) for reason, case in self.REASON.findall(output))
         return next((case for case, result in run.items() if result in ("RUN", "FAILED")), None)
 
     def of(self, *results):
@@ -160,7 +162,9 @@ def check_tests(machine, _):
         figure += f", {missing or 'all'} missing: {trouble}"
     rows = [("tests of ops and models", figure, bool(passed) and not failed and not missing)]
     rows += [(f"  {case}", "is wrong", False) for case in failed[:MOST_NAMED]]
-    return rows, {"passed": len(passed), "failed": failed, "skipped": skipped, "missing": missing}
+    reasons = {case: tests.reasons.get(case, "without a reason") for case in skipped}
+    rows += [(f"  {case}", f"is skipped: {reasons[case]}", None) for case in skipped[:MOST_NAMED]]
+    return rows, {"passed": len(passed), "failed": failed, "skipped": reasons, "missing": missing}
 
 
 def check_agreement(machine, _):
