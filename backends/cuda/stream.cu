@@ -5,8 +5,8 @@
 
 namespace tapehead {
 
-static constexpr int kOldestMajor =
-    8;  // compute capability 8.0: bf16 in cuBLAS, and what this build has code for
+// Compute capability 8.0: bf16 in cuBLAS, and what this build has code for.
+static constexpr int kOldestMajor = 8;
 
 // "13.0" of 13000.
 static std::string version_text(int version) {

@@ -155,11 +155,15 @@ uint64_t BlockRunner::meet_warp(WarpOp op, unsigned mask, uint64_t value, int ar
   const size_t warp = index / warpSize, first = warp * warpSize;
   worker.request = {op, mask, value, argument, width, where};
   worker.state = State::in_warp;
-  if (!(mask >> (index - first) & 1))
-    abandon(fmt::format("thread {} is not in its own mask at {}", index, place(where)));
-  if (const size_t lanes = workers_.size() - first; lanes < warpSize && mask >> lanes != 0)
-    abandon(fmt::format("the mask at {} names lane {}, which a block of {} threads has not", place(where),
-                        lanes + static_cast<size_t>(std::countr_zero(mask >> lanes)), workers_.size()));
+  if (!(mask >> (index - first) & 1)) {
+    problem_ = fmt::format("thread {} is not in its own mask at {}", index, place(where));
+    abandon();
+  }
+  if (const size_t lanes = workers_.size() - first; lanes < warpSize && mask >> lanes != 0) {
+    problem_ = fmt::format("the mask at {} names lane {}, which a block of {} threads has not", place(where),
+                           lanes + static_cast<size_t>(std::countr_zero(mask >> lanes)), workers_.size());
+    abandon();
+  }
   in_warp_[warp] |= 1u << (index - first);
   if ((in_warp_[warp] & mask) != mask || !same_request(worker.request, first)) {
     wait();
@@ -209,11 +213,14 @@ uint64_t BlockRunner::result_of(const Request& r, unsigned lane, size_t first) c
   return workers_[first + static_cast<size_t>(source)].request.value;
 }
 
-void BlockRunner::trap(const char* reason) { abandon(reason); }
+void BlockRunner::trap(const char* reason) {
+  problem_ = reason;
+  abandon();
+}
 
-// Ends the block: the fibre that runs is never entered again, so nothing that it still holds is freed.
-void BlockRunner::abandon(std::string problem) {
-  problem_ = std::move(problem);
+// Ends the block, for its problem_. The fibre that runs is never entered again: what it still holds is lost, so
+// whoever calls this holds nothing.
+void BlockRunner::abandon() {
   OwnFibre* own = current_;
   enter(*own, host_, nullptr);
   __builtin_unreachable();

@@ -81,7 +81,7 @@ class BlockRunner {
   bool release_barrier();
   void make_ready(Worker& worker);
   std::string describe() const;
-  [[noreturn]] void abandon(std::string problem);
+  [[noreturn]] void abandon();
   bool same_request(const Request& request, size_t first) const;
   uint64_t result_of(const Request& request, unsigned lane, size_t first) const;
 

@@ -13,11 +13,10 @@ struct Settings {
   int driver_version = 13000;  // as cudaDriverGetVersion gives it; 0: none is installed
   int runtime_version = 13000;
   int capability_major = 9, capability_minor = 0;
-  bool busy = false;  // another process holds the device for itself
-  double product_error =
-      0;              // cuBLAS's products are larger by this share of them: a device that computes wrongly
-  uint64_t seed = 1;  // of the order of threads and blocks
-  bool blocking = false;  // as CUDA_LAUNCH_BLOCKING=1: a launch returns its own failure
+  bool busy = false;         // another process holds the device for itself
+  double product_error = 0;  // cuBLAS's products are larger by this share: a device that computes wrongly
+  uint64_t seed = 1;         // of the order of threads and blocks
+  bool blocking = false;     // as CUDA_LAUNCH_BLOCKING=1: a launch returns its own failure
 };
 
 /// Ends what was wrong, takes new settings, and forgets all memory but what is live.
