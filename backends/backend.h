@@ -123,13 +123,6 @@ struct Attention {
   Tensor first_seen = {};
 };
 
-/// Clipping by a norm that stays on the device: gradients are also multiplied by
-/// min(1, most / (√squared_norm + 1e-6)), as by torch.nn.utils.clip_grad_norm_.
-struct Clipping {
-  Tensor squared_norm = {};  ///< f64, of shape (); undefined: no clipping
-  double most = 0;
-};
-
 /// What changes from step to step, where a step that was recorded (core/capture.h) finds it: f64 (3) on the
 /// device, a learning rate, a gradient scale and a count of steps, which take the places of those fields.
 /// Undefined: the fields hold.
@@ -143,7 +136,6 @@ struct Sgd {
   /// decay·p to the gradient.
   bool decoupled = false;
   double gradient_scale = 1;  ///< multiplies every gradient first
-  Clipping clipping = {};
   StepOnDevice on_device = {};
 };
 
@@ -152,7 +144,6 @@ struct AdamW {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
   int64_t step;               ///< counts from 1
   double gradient_scale = 1;  ///< multiplies every gradient first: clipping, without a pass of its own
-  Clipping clipping = {};
   StepOnDevice on_device = {};
 };
 

@@ -6,13 +6,6 @@
 
 namespace tapehead {
 
-/// What clipping multiplies gradients by: backends/backend.h, Clipping.
-template <class W>
-constexpr W clip_factor(W squared_norm, W most) {
-  const W factor = most / (std::sqrt(squared_norm) + W{1e-6});
-  return factor < 1 ? factor : W{1};
-}
-
 /// g *= scale; m = b1·m + c1·g; v = b2·v + c2·g²; p = keep·p - rate·m / (root·sqrt(v) + epsilon).
 template <class W>
 struct AdamWStep {

@@ -56,8 +56,6 @@ void MuonOptimizer::update(const Step& step) {
     learning_rate = numbers[0];
     gradient_scale = numbers[1];
   }
-  if (step.clipping.squared_norm.defined())
-    gradient_scale *= clip_scale(std::sqrt(step.clipping.squared_norm.item()), step.clipping.most);
   for (size_t i = 0; i < momentum_.size(); ++i) {
     Tensor p = parameters_[i].second, b = momentum_[i];
     if (!b.defined() || !p.grad().defined()) continue;

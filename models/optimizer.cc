@@ -16,16 +16,12 @@ static std::vector<Tensor> gradients_of(const ParameterList& parameters) {
   return gradients;
 }
 
-Tensor squared_gradient_norm(const ParameterList& parameters) {
-  return squared_norm(gradients_of(parameters));
-}
-
 double gradient_norm(const ParameterList& parameters) { return global_norm(gradients_of(parameters)); }
 
 Tensor loss_and_squared_norm(const Tensor& loss, const ParameterList& parameters) {
   Tensor both({2}, DType::f64, loss.device());
   both.alias({}, {}, 0).copy_from(loss);
-  both.alias({}, {}, 1).copy_from(squared_gradient_norm(parameters).to(loss.device()));
+  both.alias({}, {}, 1).copy_from(squared_norm(gradients_of(parameters)).to(loss.device()));
   return both;
 }
 
@@ -73,10 +69,10 @@ static void check_learning_rate(double learning_rate) {
   check<ValueError>(learning_rate >= 0, "[optimizer] learning rate {}: it must be at least 0", learning_rate);
 }
 
-void Optimizer::step(double learning_rate, double gradient_scale, const Clipping& clipping) {
+void Optimizer::step(double learning_rate, double gradient_scale) {
   check_learning_rate(learning_rate);
   ++steps_;
-  update({.learning_rate = learning_rate, .gradient_scale = gradient_scale, .clipping = clipping});
+  update({.learning_rate = learning_rate, .gradient_scale = gradient_scale});
 }
 
 void Optimizer::count_step(double learning_rate, double gradient_scale, StepOnDevice& on_device) {
@@ -84,10 +80,6 @@ void Optimizer::count_step(double learning_rate, double gradient_scale, StepOnDe
   ++steps_;
   on_device.copy_from(Tensor::from<double>({3}, {learning_rate, gradient_scale, static_cast<double>(steps_)},
                                            on_device.device()));
-}
-
-void Optimizer::apply(const StepOnDevice& on_device, const Clipping& clipping) {
-  update({.clipping = clipping, .on_device = on_device});
 }
 
 static void append_named(const std::string& prefix, const ParameterList& parameters,
@@ -140,7 +132,6 @@ void AdamWOptimizer::update(const Step& step) {
                 .weight_decay = 0,
                 .step = steps(),
                 .gradient_scale = step.gradient_scale,
-                .clipping = step.clipping,
                 .on_device = step.on_device};
   for (auto& [key, group] : groups) {
     numbers.weight_decay = key.second ? options_.weight_decay : 0;
@@ -178,7 +169,6 @@ void SgdOptimizer::update(const Step& step) {
               .weight_decay = 0,
               .nesterov = options_.nesterov && options_.momentum > 0,
               .gradient_scale = step.gradient_scale,
-              .clipping = step.clipping,
               .on_device = step.on_device};
   for (auto& [key, group] : groups) {
     numbers.weight_decay = key.second ? options_.weight_decay : 0;

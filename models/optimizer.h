@@ -14,8 +14,6 @@ namespace tapehead {
 
 /// The Euclidean norm of all gradients together, summed in f64; parameters without a gradient count as 0.
 double gradient_norm(const ParameterList& parameters);
-/// Its square, f64 of shape (), on the device and not waited for.
-Tensor squared_gradient_norm(const ParameterList& parameters);
 
 struct LossAndNorm {
   double loss, gradient_norm;
@@ -58,16 +56,16 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// One step from the parameters' gradients, each first multiplied by `gradient_scale`, and as
-  /// `clipping` says. A parameter without a gradient stays as it is. Gradients stay, too: zero_grad()
-  /// clears them. Throws ValueError on a learning rate below 0, before anything has changed.
-  void step(double learning_rate, double gradient_scale = 1, const Clipping& clipping = {});
+  /// One step from the parameters' gradients, each first multiplied by `gradient_scale`. A parameter
+  /// without a gradient stays as it is. Gradients stay, too: zero_grad() clears them. Throws ValueError on a
+  /// learning rate below 0, before anything has changed.
+  void step(double learning_rate, double gradient_scale = 1);
   /// step() in two halves, with its error, for a device that has recorded the second (core/capture.h).
   /// count_step() counts the step and writes what is new in it to `on_device`, f64 (3) where the parameters
   /// are; apply() makes the step that stands there, with the same bits. Muon's apply() waits for the device,
   /// which cannot be recorded: RuntimeError.
   void count_step(double learning_rate, double gradient_scale, StepOnDevice& on_device);
-  void apply(const StepOnDevice& on_device, const Clipping& clipping = {});
+  void apply(const StepOnDevice& on_device) { update({.on_device = on_device}); }
   void zero_grad() const { tapehead::zero_grad(parameters_); }
 
   /// Steps made so far.
@@ -107,7 +105,6 @@ class Optimizer {
   /// What step() was given, or where it stands.
   struct Step {
     double learning_rate = 0, gradient_scale = 1;
-    Clipping clipping = {};
     StepOnDevice on_device = {};
   };
   /// step(), once steps() counts it.

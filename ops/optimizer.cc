@@ -30,11 +30,6 @@ static void check_fraction(const char* op, const char* what, double value) {
   check<ValueError>(value >= 0 && value < 1, "[{}] {} is {}: it must be in [0, 1)", op, what, value);
 }
 
-static void check_clipping(const char* op, const Clipping& clipping, std::span<const Tensor> p) {
-  if (!p.empty())
-    check_devices(op, {{"parameters", p[0], 0}, {"clipping.squared_norm", clipping.squared_norm}});
-}
-
 static DType dtype_of(std::span<const Tensor> list) { return list.empty() ? DType::f32 : list[0].dtype(); }
 
 // Parameters and master weights; the dtype of what is kept for them.
@@ -68,7 +63,6 @@ void adamw_step(const AdamW& numbers, std::span<Tensor> p, std::span<const Tenso
   check_list(kOp, g, "gradients", p, dtype_of(p));
   check_list(kOp, m, "first moments", p, wide);
   check_list(kOp, v, "second moments", p, wide);
-  check_clipping(kOp, numbers.clipping, p);
   check_on_device(kOp, numbers.on_device, p);
   check<ValueError>(numbers.step >= 1 || numbers.on_device.defined(), "[{}] step is {}, but counts from 1",
                     kOp, numbers.step);
@@ -91,7 +85,6 @@ void sgd_step(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g
   } else {
     check<ValueError>(b.empty(), "[{}] {} momenta, but a momentum of 0 takes none", kOp, b.size());
   }
-  check_clipping(kOp, numbers.clipping, p);
   check_on_device(kOp, numbers.on_device, p);
   check_not_negative(kOp, "learning_rate", numbers.learning_rate);
   check_not_negative(kOp, "weight_decay", numbers.weight_decay);

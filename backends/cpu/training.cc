@@ -181,18 +181,14 @@ static void sweep(std::span<Tensor> p, std::span<const Tensor> g, std::span<Tens
   });
 }
 
-// The numbers with what clipping multiplies gradients by. There is nothing to wait for.
+// With what stands on the device, if anything does.
 template <class Numbers>
-static Numbers clipped(Numbers numbers) {
-  if (numbers.on_device.defined()) {
-    const double* values = numbers.on_device.template data<double>();
-    numbers.learning_rate = values[0];
-    numbers.gradient_scale = values[1];
-    if constexpr (requires { numbers.step; }) numbers.step = static_cast<int64_t>(values[2]);
-  }
-  const Clipping& clipping = numbers.clipping;
-  if (clipping.squared_norm.defined())
-    numbers.gradient_scale *= clip_factor(clipping.squared_norm.item(), clipping.most);
+static Numbers completed(Numbers numbers) {
+  if (!numbers.on_device.defined()) return numbers;
+  const double* values = numbers.on_device.template data<double>();
+  numbers.learning_rate = values[0];
+  numbers.gradient_scale = values[1];
+  if constexpr (requires { numbers.step; }) numbers.step = static_cast<int64_t>(values[2]);
   return numbers;
 }
 
@@ -209,7 +205,7 @@ void CpuBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<cons
                        std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) {
   if (p.empty()) return;
   visit_step("adamw", p[0].dtype(), !master.empty(), [&]<class T>(T) {
-    const AdamWStep<T> step(clipped(numbers));
+    const AdamWStep<T> step(completed(numbers));
     sweep<T>(p, g, m, v, master, [&](int64_t n, T* pi, const T* gi, T* mi, T* vi) {
       if constexpr (std::is_same_v<T, double>) {
         HWY_DYNAMIC_DISPATCH(adamw_f64)(step, n, pi, gi, mi, vi);
@@ -224,7 +220,7 @@ void CpuBackend::sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Te
                      std::span<Tensor> master) {
   if (p.empty()) return;
   visit_step("sgd", p[0].dtype(), !master.empty(), [&]<class T>(T) {
-    const SgdStep<T> step(clipped(numbers));
+    const SgdStep<T> step(completed(numbers));
     sweep<T>(p, g, b, {}, master, [&](int64_t n, T* pi, const T* gi, T* bi, T*) {
       if constexpr (std::is_same_v<T, double>) {
         HWY_DYNAMIC_DISPATCH(sgd_f64)(step, n, pi, gi, bi);

@@ -29,8 +29,6 @@ struct Tensors {
 // The numbers of a step, as a kernel's parameter.
 struct Numbers {
   double learning_rate, weight_decay, gradient_scale;
-  const double* squared_norm;  // null: no clipping
-  double most_norm;
   const double* on_device;  // StepOnDevice; null: the fields hold
 
   template <class N>
@@ -38,18 +36,13 @@ struct Numbers {
       : learning_rate(n.learning_rate),
         weight_decay(n.weight_decay),
         gradient_scale(n.gradient_scale),
-        squared_norm(n.clipping.squared_norm.defined() ? n.clipping.squared_norm.template data<double>()
-                                                       : nullptr),
-        most_norm(n.clipping.most),
         on_device(n.on_device.defined() ? n.on_device.template data<double>() : nullptr) {}
 
-  /// With what stands on the device, and clipped.
+  /// With what stands on the device.
   __device__ void complete() {
-    if (on_device) {
-      learning_rate = on_device[0];
-      gradient_scale = on_device[1];
-    }
-    if (squared_norm) gradient_scale *= clip_factor(*squared_norm, most_norm);
+    if (!on_device) return;
+    learning_rate = on_device[0];
+    gradient_scale = on_device[1];
   }
 };
 

@@ -34,35 +34,25 @@ std::vector<Tensor> taken(const Take& take, const std::vector<Twin>& list) {
   return tensors;
 }
 
-template <class Take>
-Clipping clipping_by(Backend& device, const Take& take, const Step& s) {
-  Clipping clipping{.squared_norm = Tensor({}, DType::f64, take(s.p[0]).device()), .most = 3};
-  device.squared_norm(taken(take, s.g), clipping.squared_norm);
-  return clipping;
-}
-
 TEST(CudaTraining, AdamW) {
   for (const DType dtype : kDTypes) {
-    for (const bool clips : {false, true}) {
-      const Step s(dtype, dtype);
-      on_both([&](Backend& device, const auto& take) {
-        auto p = taken(take, s.p), m = taken(take, s.first), v = taken(take, s.second),
-             master = taken(take, s.master);
-        AdamW numbers{.learning_rate = 0.01,
-                      .beta1 = 0.9,
-                      .beta2 = 0.95,
-                      .epsilon = 1e-8,
-                      .weight_decay = 0.1,
-                      .step = 3,
-                      .gradient_scale = 0.5};
-        if (clips) numbers.clipping = clipping_by(device, take, s);
-        device.adamw(numbers, p, taken(take, s.g), m, v, master);
-      });
-      const std::string what = fmt::format("{} {}", dtype, clips ? "clipped" : "");
-      s.expect_agreement_of(s.p, tolerance(dtype), what + " parameter");
-      for (const auto* list : {&s.first, &s.second, &s.master})
-        s.expect_agreement_of(*list, tolerance(arithmetic_dtype(dtype)), what);
-    }
+    const Step s(dtype, dtype);
+    on_both([&](Backend& device, const auto& take) {
+      auto p = taken(take, s.p), m = taken(take, s.first), v = taken(take, s.second),
+           master = taken(take, s.master);
+      const AdamW numbers{.learning_rate = 0.01,
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .epsilon = 1e-8,
+                          .weight_decay = 0.1,
+                          .step = 3,
+                          .gradient_scale = 0.5};
+      device.adamw(numbers, p, taken(take, s.g), m, v, master);
+    });
+    const std::string what(name(dtype));
+    s.expect_agreement_of(s.p, tolerance(dtype), what + " parameter");
+    for (const auto* list : {&s.first, &s.second, &s.master})
+      s.expect_agreement_of(*list, tolerance(arithmetic_dtype(dtype)), what);
   }
 }
 
@@ -79,7 +69,7 @@ TEST(CudaTraining, Sgd) {
                             .weight_decay = 0.1,
                             .nesterov = momentum > 0 && decoupled,
                             .decoupled = decoupled,
-                            .clipping = clipping_by(device, take, s)};
+                            .gradient_scale = 0.5};
           device.sgd(numbers, p, taken(take, s.g), b, master);
         });
         const std::string what = fmt::format("{} momentum {} {}", dtype, momentum, decoupled);
@@ -91,20 +81,16 @@ TEST(CudaTraining, Sgd) {
   }
 }
 
-// A gradient beyond the most is scaled to it, one below is not.
-TEST(CudaTraining, ClipsToTheMost) {
-  on_both([](Backend& device, const auto& take) {
-    const Twin g(Tensor::from<float>({2}, {3, 4}));
-    for (const auto& [most, expected] : {std::pair(1.0, 0.6f), std::pair(10.0, 3.0f)}) {
-      std::vector<Tensor> p = {Tensor::zeros({2}, DType::f32, take(g).device())}, gradients = {take(g)};
-      Clipping clipping{.squared_norm = Tensor({}, DType::f64, take(g).device()), .most = most};
-      device.squared_norm(gradients, clipping.squared_norm);
-      EXPECT_EQ(clipping.squared_norm.item(), 25);
-      device.sgd({.learning_rate = 1, .momentum = 0, .weight_decay = 0, .clipping = clipping}, p, gradients,
-                 {}, {});
-      EXPECT_NEAR(p[0].to_vector<float>()[0], -expected, 1e-6);
-    }
-  });
+TEST(CudaTraining, SquaredNorm) {
+  for (const DType dtype : kDTypes) {
+    const Step s(dtype, dtype);
+    const Twin norm = Twin::result({}, DType::f64);
+    on_both([&](Backend& device, const auto& take) {
+      Tensor y = take(norm);
+      device.squared_norm(taken(take, s.g), y);
+    });
+    expect_agreement(norm, 1e-12, 0, std::string(name(dtype)));
+  }
 }
 
 // More rows than a block has threads.
