@@ -29,16 +29,6 @@ __attribute__((constructor(101))) static void choose_openblas_kernels() {
 }
 #endif
 
-namespace {
-
-// BLAS's view of the last two dimensions: their storage order and the distance between rows (or columns).
-struct Layout {
-  CBLAS_TRANSPOSE transpose;
-  blasint leading;
-};
-
-}  // namespace
-
 // OpenBLAS sums products of fewer multiply-adds in one go, however long their inner dimension is; so we sum
 // parts of it here.
 constexpr double kSmallProduct = 1 << 20;
@@ -62,37 +52,24 @@ static blasint blas_int(int64_t n) {
   return static_cast<blasint>(n);
 }
 
-// False if neither dimension is dense.
-static bool find_layout(const Tensor& x, Layout& layout) {
-  const int64_t rows = x.size(-2), columns = x.size(-1);
-  const int64_t row_step = x.strides()[static_cast<size_t>(x.dim() - 2)],
-                column_step = x.strides()[static_cast<size_t>(x.dim() - 1)];
-  if ((column_step == 1 || columns == 1) && (row_step >= columns || rows == 1)) {
-    layout = {CblasNoTrans, blas_int(std::max({rows == 1 ? 0 : row_step, columns, int64_t{1}}))};
-    return true;
-  }
-  if ((row_step == 1 || rows == 1) && (column_step >= rows || columns == 1)) {
-    layout = {CblasTrans, blas_int(std::max({columns == 1 ? 0 : column_step, rows, int64_t{1}}))};
-    return true;
-  }
-  return false;
+static CBLAS_TRANSPOSE order(const MatrixLayout& layout) {
+  return layout.transposed ? CblasTrans : CblasNoTrans;
 }
 
-static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alpha, const double* pa,
-                 const double* pb, double beta, double* y, blasint y_leading) {
-  cblas_dgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, alpha, pa, a.leading, pb, b.leading, beta, y,
-              y_leading);
+static void gemm(blasint m, blasint n, blasint k, double alpha, MatrixAt<double> a, MatrixAt<double> b,
+                 double beta, double* y, blasint y_leading) {
+  cblas_dgemm(CblasRowMajor, order(a.layout), order(b.layout), m, n, k, alpha, a.first,
+              blas_int(a.layout.leading), b.first, blas_int(b.layout.leading), beta, y, y_leading);
 }
 
-static void gemm(Layout a, Layout b, blasint m, blasint n, blasint k, double alpha, const float* pa,
-                 const float* pb, double beta, float* y, blasint y_leading) {
+static void gemm(blasint m, blasint n, blasint k, double alpha, MatrixAt<float> a, MatrixAt<float> b,
+                 double beta, float* y, blasint y_leading) {
   const auto scale = static_cast<float>(alpha), keep = static_cast<float>(beta);
   if (suits_openblas(m, n, k, keep)) {
-    cblas_sgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, scale, pa, a.leading, pb, b.leading, keep,
-                y, y_leading);
+    cblas_sgemm(CblasRowMajor, order(a.layout), order(b.layout), m, n, k, scale, a.first,
+                blas_int(a.layout.leading), b.first, blas_int(b.layout.leading), keep, y, y_leading);
   } else {
-    matmul_f32(m, n, k, scale, {pa, a.transpose == CblasTrans, a.leading},
-               {pb, b.transpose == CblasTrans, b.leading}, keep, y, y_leading);
+    matmul_f32(m, n, k, scale, a, b, keep, y, y_leading);
   }
 }
 
@@ -176,21 +153,16 @@ void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double b
     return;
   }
   if (matmul_few_rows(alpha, a, b, beta, y)) return;
-  Layout la, lb;
-  if (!find_layout(a, la)) return matmul(alpha, a.clone(), b, beta, y);
-  if (!find_layout(b, lb)) return matmul(alpha, a, b.clone(), beta, y);
+  const auto a_layout = matrix_layout(a), b_layout = matrix_layout(b);
+  if (!a_layout) return matmul(alpha, a.clone(), b, beta, y);
+  if (!b_layout) return matmul(alpha, a, b.clone(), beta, y);
 
   const blasint m = blas_int(y.size(-2)), n = blas_int(y.size(-1)), k = blas_int(a.size(-1));
   const blasint y_leading = m == 1 ? n : blas_int(y.strides()[static_cast<size_t>(y.dim() - 2)]);
-  const Shape batch(std::vector<int64_t>(y.shape().begin(), y.shape().end() - 2));
-  const auto batch_strides = [&](const Tensor& x) {
-    const Shape own(std::vector<int64_t>(x.shape().begin(), x.shape().end() - 2));
-    return broadcast_strides(own, Strides(x.strides().begin(), x.strides().end() - 2), batch);
-  };
-  const NdLoop<3> loop(batch, {batch_strides(a), batch_strides(b), batch_strides(y)});
+  const Shape batch = batch_shape(y);
+  const NdLoop<3> loop(batch, {batch_strides(a, batch), batch_strides(b, batch), batch_strides(y, batch)});
   const auto steps = loop.steps();
   const blasint depth = is_small(m, n, k) ? kSmallDepth : std::max<blasint>(k, 1);
-  const int64_t a_along = a.strides().back(), b_along = b.strides()[b.strides().size() - 2];
   visit_floating(y.dtype(), "matmul", [&]<class T>(std::type_identity<T>) {
     if constexpr (std::is_same_v<T, wide_t<T>>) {
       const T* pa = a.data<T>();
@@ -200,9 +172,10 @@ void CpuBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double b
           [&](const auto& at, int64_t count) {
             for (int64_t i = 0; i < count; ++i) {
               for (blasint first = 0; first == 0 || first < k; first += depth) {
-                gemm(la, lb, m, n, std::min(depth, k - first), alpha,
-                     pa + at[0] + i * steps[0] + first * a_along, pb + at[1] + i * steps[1] + first * b_along,
-                     first == 0 ? beta : 1, py + at[2] + i * steps[2], y_leading);
+                gemm(m, n, std::min(depth, k - first), alpha,
+                     {pa + at[0] + i * steps[0] + first * a_layout->along(), *a_layout},
+                     {pb + at[1] + i * steps[1] + first * b_layout->down(), *b_layout}, first == 0 ? beta : 1,
+                     py + at[2] + i * steps[2], y_leading);
               }
             }
           },

@@ -1,7 +1,8 @@
 #include "tapehead/backends/cpu/matmul_bf16.h"
 
 #include <dnnl.hpp>
-#include <optional>
+
+#include "tapehead/backends/matrix_layout.h"
 
 namespace tapehead {
 namespace {
@@ -21,18 +22,8 @@ Memory::data_type type_of(DType dtype) {
   return dtype == DType::f32 ? Memory::data_type::f32 : Memory::data_type::bf16;
 }
 
-// oneDNN's view of x, if x is dense along one dimension. A dimension of size 1 may have any stride, which
-// oneDNN does not like to see.
-std::optional<Memory::desc> describe(const Tensor& x) {
-  const int64_t rows = x.size(0), columns = x.size(1);
-  const int64_t down = x.strides()[0], along = x.strides()[1];
-  if ((along == 1 || columns == 1) && (down >= columns || rows == 1)) {
-    return Memory::desc({rows, columns}, type_of(x.dtype()), {rows == 1 ? columns : down, 1});
-  }
-  if ((down == 1 || rows == 1) && (along >= rows || columns == 1)) {
-    return Memory::desc({rows, columns}, type_of(x.dtype()), {1, columns == 1 ? rows : along});
-  }
-  return std::nullopt;
+Memory::desc describe(const Tensor& x, const MatrixLayout& layout) {
+  return {{x.size(0), x.size(1)}, type_of(x.dtype()), {layout.down(), layout.along()}};
 }
 
 dnnl::engine& engine() {
@@ -46,8 +37,10 @@ bool matmul_bf16(double alpha, const Tensor& a, const Tensor& b, double beta, Te
   const bool ours = a.dtype() == DType::bf16 && b.dtype() == DType::bf16 &&
                     (y.dtype() == DType::f32 || y.dtype() == DType::bf16) && y.dim() == 2;
   if (!ours || !bf16_is_faster() || a.numel() == 0 || b.numel() == 0) return false;
-  const auto a_desc = describe(a), b_desc = describe(b), y_desc = describe(y);
-  if (!a_desc || !b_desc || !y_desc || (y.strides()[1] != 1 && y.size(1) != 1)) return false;
+  const auto a_layout = matrix_layout(a), b_layout = matrix_layout(b), y_layout = matrix_layout(y);
+  if (!a_layout || !b_layout || !y_layout || y_layout->transposed) return false;
+  const Memory::desc a_desc = describe(a, *a_layout), b_desc = describe(b, *b_layout),
+                     y_desc = describe(y, *y_layout);
 
   dnnl::primitive_attr attributes;
   if (alpha != 1) attributes.set_output_scales(0, {static_cast<float>(alpha)});
@@ -58,14 +51,14 @@ bool matmul_bf16(double alpha, const Tensor& a, const Tensor& b, double beta, Te
   }
   try {
     // Made anew for each call; oneDNN keeps the code that it generated.
-    const dnnl::matmul product({{*a_desc, *b_desc, *y_desc}, attributes, engine()});
+    const dnnl::matmul product({{a_desc, b_desc, y_desc}, attributes, engine()});
     const auto memory = [](const Memory::desc& desc, const void* data) {
       return Memory(desc, engine(), const_cast<void*>(data));
     };
     dnnl::stream stream(engine());
-    product.execute(stream, {{DNNL_ARG_SRC, memory(*a_desc, a.raw_data())},
-                             {DNNL_ARG_WEIGHTS, memory(*b_desc, b.raw_data())},
-                             {DNNL_ARG_DST, memory(*y_desc, y.mutable_raw_data())}});
+    product.execute(stream, {{DNNL_ARG_SRC, memory(a_desc, a.raw_data())},
+                             {DNNL_ARG_WEIGHTS, memory(b_desc, b.raw_data())},
+                             {DNNL_ARG_DST, memory(y_desc, y.mutable_raw_data())}});
     stream.wait();
   } catch (const dnnl::error& e) {
     check<OutOfMemoryError>(e.status != dnnl_out_of_memory, "out of memory: oneDNN's panels of {} by {}",

@@ -46,14 +46,10 @@ Range part(int64_t n, int64_t parts, int64_t i, int64_t step) {
   return {begin, std::min(size, n - begin)};
 }
 
-const float* at(const FloatMatrix& x, int64_t row, int64_t column) {
-  return x.data + (x.transposed ? column * x.leading + row : row * x.leading + column);
-}
-
 }  // namespace
 
-void matmul_f32(int64_t M, int64_t N, int64_t K, float alpha, FloatMatrix a, FloatMatrix b, float beta,
-                float* y, int64_t y_leading) {
+void matmul_f32(int64_t M, int64_t N, int64_t K, float alpha, MatrixAt<float> a, MatrixAt<float> b,
+                float beta, float* y, int64_t y_leading) {
   const double work = static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K);
   const auto threads =
       static_cast<int64_t>(std::clamp(work / kWorkOfThread, 1.0, static_cast<double>(omp_get_max_threads())));
@@ -65,8 +61,9 @@ void matmul_f32(int64_t M, int64_t N, int64_t K, float alpha, FloatMatrix a, Flo
       const Range columns = part(N, grid.columns, tile % grid.columns, kTileColumns);
       if (rows.size == 0 || columns.size == 0) continue;
       const dnnl_status_t of_tile =
-          dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', rows.size, columns.size, K, alpha,
-                     at(a, rows.begin, 0), a.leading, at(b, 0, columns.begin), b.leading, beta,
+          dnnl_sgemm(a.layout.transposed ? 'T' : 'N', b.layout.transposed ? 'T' : 'N', rows.size,
+                     columns.size, K, alpha, a.first + rows.begin * a.layout.down(), a.layout.leading,
+                     b.first + columns.begin * b.layout.along(), b.layout.leading, beta,
                      y + rows.begin * y_leading + columns.begin, y_leading);
       if (of_tile != dnnl_success) status = of_tile;
     }

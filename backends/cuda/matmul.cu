@@ -9,19 +9,9 @@
 #include "tapehead/backends/cuda/cuda_backend.h"
 #include "tapehead/backends/cuda/scratch.h"
 #include "tapehead/backends/cuda/strided.h"
+#include "tapehead/backends/matrix_layout.h"
 
 namespace tapehead {
-
-namespace {
-
-// BLAS's view of the last two dimensions of a row-major matrix: whether
-// it stands by columns, and how far rows (or columns) are apart.
-struct Layout {
-  cublasOperation_t operation;
-  int leading;
-};
-
-}  // namespace
 
 static int blas_int(int64_t n) {
   check<ValueError>(n <= std::numeric_limits<int>::max(),
@@ -29,26 +19,13 @@ static int blas_int(int64_t n) {
   return static_cast<int>(n);
 }
 
-// False if neither dimension is dense.
-static bool find_layout(const Tensor& x, Layout& layout) {
-  const int64_t rows = x.size(-2), columns = x.size(-1);
-  const int64_t row_step = x.strides()[static_cast<size_t>(x.dim() - 2)],
-                column_step = x.strides()[static_cast<size_t>(x.dim() - 1)];
-  if ((column_step == 1 || columns == 1) && (row_step >= columns || rows == 1)) {
-    layout = {CUBLAS_OP_N, blas_int(std::max({rows == 1 ? 0 : row_step, columns, int64_t{1}}))};
-    return true;
-  }
-  if ((row_step == 1 || rows == 1) && (column_step >= rows || columns == 1)) {
-    layout = {CUBLAS_OP_T, blas_int(std::max({columns == 1 ? 0 : column_step, rows, int64_t{1}}))};
-    return true;
-  }
-  return false;
+static cublasOperation_t operation(const MatrixLayout& layout) {
+  return layout.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
 // x, or its elements as cuBLAS can take them.
 static Tensor factor(CudaBackend& backend, const Tensor& x, DType dtype) {
-  Layout layout;
-  if (x.dtype() == dtype && find_layout(x, layout)) return x;
+  if (x.dtype() == dtype && matrix_layout(x)) return x;
   Tensor dense = scratch_tensor(backend, x.shape(), dtype);
   backend.copy(x, dense);
   return dense;
@@ -99,17 +76,12 @@ void CudaBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double 
 
 // cuBLAS's matrices stand by columns: it computes yᵀ = bᵀ · aᵀ.
 void CudaBackend::multiply(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
-  Layout la, lb;
-  find_layout(a, la);
-  find_layout(b, lb);
+  const MatrixLayout la = matrix_layout(a).value(), lb = matrix_layout(b).value();
   const int m = blas_int(y.size(-2)), n = blas_int(y.size(-1)), k = blas_int(a.size(-1));
   const int y_leading = m == 1 ? n : blas_int(y.strides()[static_cast<size_t>(y.dim() - 2)]);
-  const Shape batch(std::vector<int64_t>(y.shape().begin(), y.shape().end() - 2));
-  const auto batch_strides = [&](const Tensor& x) {
-    const Shape own(std::vector<int64_t>(x.shape().begin(), x.shape().end() - 2));
-    return broadcast_strides(own, Strides(x.strides().begin(), x.strides().end() - 2), batch);
-  };
-  const StridedIndex<3> index(batch, {batch_strides(a), batch_strides(b), batch_strides(y)});
+  const Shape batch = batch_shape(y);
+  const StridedIndex<3> index(batch,
+                              {batch_strides(a, batch), batch_strides(b, batch), batch_strides(y, batch)});
   const cublasComputeType_t compute = compute_type(a.dtype());
   const float alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
   const bool wide = compute == CUBLAS_COMPUTE_64F;
@@ -124,13 +96,13 @@ void CudaBackend::multiply(double alpha, const Tensor& a, const Tensor& b, doubl
   const std::lock_guard lock(products_);
   for (int64_t i = 0; i < index.count; i += run) {
     const auto offset = index(i);
-    stream_.check(
-        "cublasGemmStridedBatchedEx",
-        cublasGemmStridedBatchedEx(
-            cublas_, lb.operation, la.operation, n, m, k, pa, at(first_b, b.dtype(), offset[1]),
-            data_type(b.dtype()), lb.leading, index.steps[0][1], at(first_a, a.dtype(), offset[0]),
-            data_type(a.dtype()), la.leading, index.steps[0][0], pb, at(first_y, y.dtype(), offset[2]),
-            data_type(y.dtype()), y_leading, index.steps[0][2], blas_int(run), compute, CUBLAS_GEMM_DEFAULT));
+    stream_.check("cublasGemmStridedBatchedEx",
+                  cublasGemmStridedBatchedEx(
+                      cublas_, operation(lb), operation(la), n, m, k, pa, at(first_b, b.dtype(), offset[1]),
+                      data_type(b.dtype()), blas_int(lb.leading), index.steps[0][1],
+                      at(first_a, a.dtype(), offset[0]), data_type(a.dtype()), blas_int(la.leading),
+                      index.steps[0][0], pb, at(first_y, y.dtype(), offset[2]), data_type(y.dtype()),
+                      y_leading, index.steps[0][2], blas_int(run), compute, CUBLAS_GEMM_DEFAULT));
   }
 }
 
