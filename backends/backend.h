@@ -39,10 +39,16 @@ struct SparseRows {
   Tensor value;  ///< (R, S), f32 or f64
 };
 
-/// Which indices an op takes: entry i of a tensor is in [0, n + i % period), or is `ignored`.
+/// Which indices an op takes: entry i of a tensor is in [0, n + i % period), or is `ignored`. Constexpr is
+/// what lets code of a device ask.
 struct IndexRange {
   int64_t n = 0, period = 1;
   std::optional<int64_t> ignored = {};
+
+  constexpr bool ignores(int64_t index) const { return ignored && index == *ignored; }
+  constexpr bool holds(int64_t i, int64_t index) const {
+    return (index >= 0 && index < n + i % period) || ignores(index);
+  }
 };
 
 /// Throws what an op says of the first entry that is in no range: where it stands, in

@@ -5,15 +5,11 @@
 
 namespace tapehead {
 
-static bool is_in(const IndexRange& range, int64_t position, int64_t index) {
-  return (index >= 0 && index < range.n + position % range.period) || index == range.ignored;
-}
-
 Tensor CpuBackend::checked_indices(const Tensor& ids, const IndexRange& range, IndexFault fault) {
   visit_index(ids.dtype(), "checked_indices", [&]<class I>(std::type_identity<I>) {
     const I* id = ids.data<I>();
     for (int64_t r = 0; r < ids.numel(); ++r) {
-      if (!is_in(range, r, id[r])) fault(r, id[r]);
+      if (!range.holds(r, id[r])) fault(r, id[r]);
     }
   });
   return ids;
@@ -33,8 +29,8 @@ static void read_targets(const CrossEntropyTargets& targets, const IndexFault& f
       const T* class_weight = w.defined() ? w.data<T>() : nullptr;
       for (int64_t r = 0; r < targets.target.numel(); ++r) {
         const int64_t t = target[r];
-        const bool ignored = t == targets.range.ignored;
-        if (!is_in(targets.range, r, t)) fault(r, t);
+        const bool ignored = targets.range.ignores(t);
+        if (!targets.range.holds(r, t)) fault(r, t);
         index[r] = ignored ? 0 : t;
         if (ignored) weight[r] = 0;
         if (weight[r] != 0)

@@ -11,26 +11,15 @@ struct Smaller {
   __device__ int64_t operator()(int64_t a, int64_t b) const { return b < a ? b : a; }
 };
 
-/// An IndexRange, and where to tell of what is outside: a kernel's parameter.
+/// What is looked for, and where to tell of what is outside: a kernel's parameter.
 struct Check {
-  int64_t n, period;
-  bool ignores;
-  int64_t ignored;
+  IndexRange range;
   int64_t number;
   IndexFaultRecord* record;
 
-  Check(const IndexRange& range, IndexFaults& faults, IndexFault fault)
-      : n(range.n),
-        period(range.period),
-        ignores(range.ignored.has_value()),
-        ignored(range.ignored.value_or(0)),
-        number(faults.add(std::move(fault))),
-        record(faults.record()) {}
+  Check(const IndexRange& taken, IndexFaults& faults, IndexFault fault)
+      : range(taken), number(faults.add(std::move(fault))), record(faults.record()) {}
 
-  __device__ bool ignore(int64_t index) const { return ignores && index == ignored; }
-  __device__ bool holds(int64_t position, int64_t index) const {
-    return (index >= 0 && index < n + position % period) || ignore(index);
-  }
   /// The block's threads tell the first position that each found, kNone for none.
   template <class I>
   __device__ void tell(int64_t found, const I* ids) const {
@@ -53,7 +42,7 @@ template <class I>
 __global__ void __launch_bounds__(1024) checked_indices_kernel(Check check, const I* ids, int64_t n, I* y) {
   int64_t found = kNone;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-    const bool holds = check.holds(i, ids[i]);
+    const bool holds = check.range.holds(i, ids[i]);
     y[i] = holds ? ids[i] : I{0};
     if (!holds && found == kNone) found = i;
   }
@@ -87,10 +76,10 @@ __global__ void __launch_bounds__(1024)
     double w = r < n ? weight[r] : 0, of_class = 1;
     if (target && r < n) {
       t = target[r];
-      if (!check.holds(r, t)) {
+      if (!check.range.holds(r, t)) {
         if (found == kNone) found = r;
         t = 0;
-      } else if (check.ignore(t)) {
+      } else if (check.range.ignores(t)) {
         t = 0;
         w = 0;
       }
