@@ -1,11 +1,13 @@
 // The product's kernel, called with shapes already checked: layouts, edges, and what beta = 0 promises.
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <cmath>
 #include <limits>
 
 #include "tapehead/backends/backend.h"
+#include "tapehead/backends/cpu/matmul_openblas.h"
 #include "tapehead/core/view.h"
 #include "tapehead/tests/golden_cases.h"
 #include "tapehead/tests/ops/instruction_sets.h"
@@ -272,6 +274,39 @@ TEST(MatmulKernel, NaNStaysInItsRowAndColumn) {
   backend(y).matmul(1, a, b, 0, y);
   for (int64_t i = 0; i < 16; ++i)
     EXPECT_EQ(std::isnan(y.to_vector<double>()[static_cast<size_t>(i)]), i / 4 == 2) << i;
+}
+
+// ---- Sizes beyond 32 bits, which oneDNN takes and OpenBLAS does not
+
+TEST(MatmulKernel, OpenBlasIsChosenForSizesThatItTakes) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  EXPECT_TRUE(suits_openblas(kMost, 1, 1, kMost, 0));
+  EXPECT_FALSE(suits_openblas(kMost + 1, 1, 1, 1, 0));
+  EXPECT_FALSE(suits_openblas(1, kMost + 1, 1, 1, 0));
+  EXPECT_FALSE(suits_openblas(1, 1, kMost + 1, 1, 0));
+  EXPECT_FALSE(suits_openblas(1, 1, 1, kMost + 1, 0));
+}
+
+// Two rows so far apart, in memory of which only their pages exist.
+TEST(MatmulKernel, RowsMayBeFurtherApartThan32BitsSay) {
+  constexpr int64_t kApart = (int64_t{1} << 31) + 1024, kBytes = 4 * (kApart + 1024);
+  void* const memory = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const std::shared_ptr<void> owner(memory, [](void* m) { munmap(m, kBytes); });
+  for (const int64_t row : {int64_t{0}, kApart})
+    ASSERT_EQ(mprotect(static_cast<float*>(memory) + row, 4096, PROT_READ | PROT_WRITE), 0);
+  Tensor a = Tensor::over(std::make_shared<Storage>(owner, memory, kBytes), {}, DType::f32)
+                 .alias({2, 20}, {kApart, 1}, 0);
+  a.copy_from(random_tensor({2, 20}, 1, 1, DType::f32));
+  const Tensor b = random_tensor({20, 10}, 2, 1, DType::f32);
+  expect_product(1, a, b, 0, garbage({2, 10}, DType::f32), "by rows");
+  expect_product(1, transpose(b, 0, 1), transpose(a, 0, 1), 0, garbage({10, 2}, DType::f32), "by columns");
+  // oneDNN leaves y as it is where there is nothing to sum, beta or not.
+  expect_error<ValueError>(
+      [&] {
+        backend(a).matmul(1, garbage({2, 0}, DType::f32), garbage({0, 20}, DType::f32), 2, a);
+      },
+      "a dimension of 2147484672 is more than OpenBLAS takes");
 }
 
 }  // namespace
