@@ -11,12 +11,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <vector>
 
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/parallel.h"
+#include "tapehead/backends/normal_pair.h"
 #include "tapehead/backends/optimizer_steps.h"
 
 // ---- Vector code, for each instruction set
@@ -267,8 +267,6 @@ void CpuBackend::squared_norm(std::span<const Tensor> tensors, Tensor& y) {
 // ---- Random numbers
 
 void CpuBackend::normal(double mean, double deviation, uint64_t seed, uint64_t first, Tensor& y) {
-  // Words (0, 1) give elements (0, 1), words (2, 3) elements (2, 3): radius from the first, in (0, 1] so that
-  // its logarithm is finite, angle from the second; cosine, then sine.
   visit_floating(y.dtype(), "normal", [&]<class T>(std::type_identity<T>) {
     T* out = y.mutable_data<T>();
     const int64_t n = y.numel();
@@ -277,10 +275,10 @@ void CpuBackend::normal(double mean, double deviation, uint64_t seed, uint64_t f
         const std::array<uint32_t, 4> words = philox(seed, first + static_cast<uint64_t>(block));
         std::array<T, 4> numbers;
         for (size_t i = 0; i < 4; i += 2) {
-          const double radius = deviation * std::sqrt(-2 * std::log((words[i] + 1.0) * 0x1p-32));
-          const double angle = 2 * std::numbers::pi * (words[i + 1] * 0x1p-32);
-          numbers[i] = static_cast<T>(mean + radius * std::cos(angle));
-          numbers[i + 1] = static_cast<T>(mean + radius * std::sin(angle));
+          const NormalPair pair(words[i], words[i + 1]);
+          const double radius = deviation * pair.radius;
+          numbers[i] = static_cast<T>(mean + radius * std::cos(pair.angle));
+          numbers[i + 1] = static_cast<T>(mean + radius * std::sin(pair.angle));
         }
         std::copy_n(numbers.begin(), std::min<int64_t>(4, n - 4 * block), out + 4 * block);
       }

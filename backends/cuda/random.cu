@@ -1,9 +1,8 @@
 // Tensors of random numbers: each from the same words and by the same formula as on the CPU. They are the
 // same where the two libraries' log, sin and cos round alike, which in f32 is nearly everywhere.
-#include <numbers>
-
 #include "tapehead/backends/cuda/cuda_backend.h"
 #include "tapehead/backends/cuda/launch.h"
+#include "tapehead/backends/normal_pair.h"
 #include "tapehead/core/random.h"
 
 namespace tapehead {
@@ -16,10 +15,10 @@ static __global__ void normal_kernel(double mean, double deviation, RandomStart 
     const std::array<uint32_t, 4> words = philox(start.seed, first + static_cast<uint64_t>(block));
     T numbers[4];
     for (size_t i = 0; i < 4; i += 2) {
-      const double radius = deviation * sqrt(-2 * log((words[i] + 1.0) * 0x1p-32));
-      const double angle = 2 * std::numbers::pi * (words[i + 1] * 0x1p-32);
-      numbers[i] = narrow<T>(__dadd_rn(mean, __dmul_rn(radius, cos(angle))));
-      numbers[i + 1] = narrow<T>(__dadd_rn(mean, __dmul_rn(radius, sin(angle))));
+      const NormalPair pair(words[i], words[i + 1]);
+      const double radius = deviation * pair.radius;
+      numbers[i] = narrow<T>(__dadd_rn(mean, __dmul_rn(radius, cos(pair.angle))));
+      numbers[i + 1] = narrow<T>(__dadd_rn(mean, __dmul_rn(radius, sin(pair.angle))));
     }
     for (int64_t i = 0; i < 4 && 4 * block + i < n; ++i) y[4 * block + i] = numbers[i];
   });
