@@ -266,7 +266,8 @@ class Backend : public DeviceRuntime {
 
   // ---- Training.
 
-  /// One step for every parameter p with gradient g and moments m, v (dense, each list in the same order):
+  /// One step for every parameter p, at least one, with gradient g and moments m, v (dense, each list in the
+  /// same order):
   /// p *= 1 - lr·decay; m = b1·m + (1 - b1)·g; v = b2·v + (1 - b2)·g²;
   /// p -= lr · m̂ / (sqrt(v̂) + eps), hats bias-corrected.
   /// Of f32 or f64 all four have one dtype, and `master` is empty. Where p and g are f16 or bf16, m, v and
@@ -274,7 +275,7 @@ class Backend : public DeviceRuntime {
   /// is too small for p's dtype, and p is written as their rounding, in the same sweep.
   virtual void adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
                      std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) = 0;
-  /// One step for every parameter: g += decay · p unless decoupled; b = momentum · b + g;
+  /// One step for every parameter, at least one: g += decay · p unless decoupled; b = momentum · b + g;
   /// p -= lr · (nesterov ? g + momentum · b : b). b begins at zero; with momentum 0 its list is empty, and
   /// g stands in its place. dtypes and `master` as for adamw, b being what m is there; but a p of 16 bits
   /// may have a g of f32.

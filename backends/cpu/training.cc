@@ -194,17 +194,13 @@ static Numbers completed(Numbers numbers) {
 
 // Calls f with float or double: what a step on parameters of this dtype computes in.
 template <class F>
-static void visit_step(const char* op, DType dtype, bool has_master, F&& f) {
-  check<TypeError>(is_half(dtype) == has_master,
-                   "[{}] parameters of {} {} master weights: 16-bit parameters have them, and these alone",
-                   op, dtype, has_master ? "with" : "without");
+static void visit_step(DType dtype, F&& f) {
   dtype == DType::f64 ? f(double()) : f(float());
 }
 
 void CpuBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<const Tensor> g,
                        std::span<Tensor> m, std::span<Tensor> v, std::span<Tensor> master) {
-  if (p.empty()) return;
-  visit_step("adamw", p[0].dtype(), !master.empty(), [&]<class T>(T) {
+  visit_step(p[0].dtype(), [&]<class T>(T) {
     const AdamWStep<T> step(completed(numbers));
     sweep<T>(p, g, m, v, master, [&](int64_t n, T* pi, const T* gi, T* mi, T* vi) {
       if constexpr (std::is_same_v<T, double>) {
@@ -218,8 +214,7 @@ void CpuBackend::adamw(const AdamW& numbers, std::span<Tensor> p, std::span<cons
 
 void CpuBackend::sgd(const Sgd& numbers, std::span<Tensor> p, std::span<const Tensor> g, std::span<Tensor> b,
                      std::span<Tensor> master) {
-  if (p.empty()) return;
-  visit_step("sgd", p[0].dtype(), !master.empty(), [&]<class T>(T) {
+  visit_step(p[0].dtype(), [&]<class T>(T) {
     const SgdStep<T> step(completed(numbers));
     sweep<T>(p, g, b, {}, master, [&](int64_t n, T* pi, const T* gi, T* bi, T*) {
       if constexpr (std::is_same_v<T, double>) {

@@ -172,11 +172,7 @@ template <template <class> class Update, class N>
 static void sweep(CudaBackend& backend, const char* op, const N& numbers, std::span<Tensor> p,
                   std::span<const Tensor> g, std::span<Tensor> first, std::span<Tensor> second,
                   std::span<Tensor> master) {
-  if (p.empty()) return;
   const DType dtype = p[0].dtype();
-  check<TypeError>(is_half(dtype) != master.empty(),
-                   "[{}] parameters of {} {} master weights: 16-bit parameters have them, and these alone",
-                   op, dtype, master.empty() ? "without" : "with");
   Scratch memory(backend, bytes_for(p.size()));
   const Tensors tensors = upload(backend, memory, p.size(), [&](size_t i) -> Addresses {
     return {.p = p[i].mutable_raw_data(),

@@ -187,12 +187,6 @@ TEST(AdamWKernel, CountsMasterWeightsAndTheirParametersAsChangedInPlace) {
   EXPECT_EQ(s.g[0].version(), g);
 }
 
-TEST(AdamWKernel, RefusesHalfParametersWithoutMasterWeights) {
-  State s = make_state(DType::bf16);
-  expect_error<TypeError>([&] { backend(Device{}).adamw(kNumbers, s.p, s.g, s.m, s.v, {}); },
-                          "master weights");
-}
-
 // ---- SGD
 
 struct SgdCase {
@@ -275,12 +269,6 @@ TEST(SgdKernel, StepsOnMasterWeightsAndRoundsThemIntoThe16BitParameters) {
       }
     }
   }
-}
-
-TEST(SgdKernel, RefusesHalfParametersWithoutMasterWeights) {
-  State s = make_state(DType::bf16);
-  expect_error<TypeError>([&] { backend(Device{}).sgd(numbers_of(kSgdCases[0]), s.p, s.g, {}, {}); },
-                          "[sgd] parameters of bf16 without master weights");
 }
 
 static double squared_norm(std::span<const Tensor> tensors) {

@@ -12,7 +12,6 @@
 #include "tapehead/models/muon.h"
 #include "tapehead/models/schedule.h"
 #include "tapehead/ops/linear_cross_entropy.h"
-#include "tapehead/ops/optimizer.h"
 #include "tapehead/tests/models/gpt2_golden.h"
 #include "tapehead/tests/testing.h"
 
@@ -154,38 +153,6 @@ TEST(OptimizerOptionsTest, AreCheckedByEveryConstructor) {
   expect_refused({.momentum = -0.9}, "momentum is -0.9: it must be in [0, 1)");
   expect_refused({.weight_decay = -1}, "weight_decay is -1: it must be at least 0");
   expect_refused({.name = "adam"}, "name is adam");
-}
-
-// What torch.optim refuses, the ops refuse.
-TEST(OptimizerOpsTest, RefuseNumbersAsTorchs) {
-  const auto zeros = [] { return std::vector<Tensor>{Tensor::zeros({2})}; };
-  const std::vector<Tensor> g = zeros();
-  std::vector<Tensor> p = zeros(), m = zeros(), v = zeros(), none;
-  const AdamW good{.learning_rate = 0, .beta1 = 0, .beta2 = 0, .epsilon = 0, .weight_decay = 0, .step = 1};
-  const auto expect_refused = [&](auto change, const std::string& text) {
-    AdamW numbers = good;
-    change(numbers);
-    EXPECT_THAT([&] { adamw_step(numbers, p, g, m, v); }, ThrowsMessage<ValueError>(HasSubstr(text)));
-  };
-  EXPECT_NO_THROW(adamw_step(
-      {.learning_rate = 0, .beta1 = 0, .beta2 = 0, .epsilon = 1, .weight_decay = 0, .step = 1}, p, g, m, v));
-  expect_refused([](AdamW& n) { n.learning_rate = -1; },
-                 "[adamw_step] learning_rate is -1: it must be at least 0");
-  expect_refused([](AdamW& n) { n.weight_decay = -1; }, "weight_decay is -1");
-  expect_refused([](AdamW& n) { n.weight_decay = std::nan(""); }, "weight_decay is nan");
-  expect_refused([](AdamW& n) { n.epsilon = -1; }, "epsilon is -1");
-  expect_refused([](AdamW& n) { n.beta1 = 1; }, "beta1 is 1: it must be in [0, 1)");
-  expect_refused([](AdamW& n) { n.beta2 = -1; }, "beta2 is -1");
-  const auto expect_sgd_refused = [&](const Sgd& numbers, const std::string& text) {
-    EXPECT_THAT([&] { sgd_step(numbers, p, g, numbers.momentum == 0 ? none : m); },
-                ThrowsMessage<ValueError>(HasSubstr(text)));
-  };
-  expect_sgd_refused({.learning_rate = -1, .momentum = 0, .weight_decay = 0},
-                     "[sgd_step] learning_rate is -1");
-  expect_sgd_refused({.learning_rate = 1, .momentum = -1, .weight_decay = 0}, "momentum is -1");
-  expect_sgd_refused({.learning_rate = 1, .momentum = 0, .weight_decay = -1}, "weight_decay is -1");
-  expect_sgd_refused({.learning_rate = 1, .momentum = 0, .weight_decay = 0, .nesterov = true},
-                     "nesterov needs a momentum above 0");
 }
 
 // ---- SGD and Muon, beside PyTorch's
@@ -348,27 +315,12 @@ TEST(HalfOptimizerTest, A16BitStepAllocatesNothingEither) {
   EXPECT_EQ(memory_stats(default_device()).allocations, after.allocations);
 }
 
-TEST(HalfOptimizerTest, MistakesAreSaid) {
+TEST(OptimizerTest, RefusesParametersThatAreNotFloating) {
   EXPECT_THAT(
       [] {
         AdamWOptimizer({{"ids", Tensor::zeros({2}, DType::i64)}});
       },
       ThrowsMessage<TypeError>(AllOf(HasSubstr("ids"), HasSubstr("i64"))));
-  const auto vector = [](DType dtype) { return std::vector<Tensor>{Tensor::zeros({2}, dtype)}; };
-  const auto step = [&](DType p, DType moments, std::vector<Tensor> master) {
-    std::vector<Tensor> parameters = vector(p), m = vector(moments), v = vector(moments);
-    adamw_step({.learning_rate = 1, .beta1 = 0, .beta2 = 0, .epsilon = 1, .weight_decay = 0, .step = 1},
-               parameters, vector(p), m, v, master);
-  };
-  step(DType::bf16, DType::f32, vector(DType::f32));
-  EXPECT_THAT([&] { step(DType::bf16, DType::bf16, vector(DType::f32)); },
-              ThrowsMessage<TypeError>(AllOf(HasSubstr("first moments"), HasSubstr("must be f32"))));
-  EXPECT_THAT([&] { step(DType::bf16, DType::f32, vector(DType::bf16)); },
-              ThrowsMessage<TypeError>(AllOf(HasSubstr("master weights"), HasSubstr("must be f32"))));
-  EXPECT_THAT([&] { step(DType::bf16, DType::f32, {}); },
-              ThrowsMessage<ValueError>(HasSubstr("0 master weights for 1 parameters")));
-  EXPECT_THAT([&] { step(DType::f32, DType::f32, vector(DType::f32)); },
-              ThrowsMessage<ValueError>(HasSubstr("take none")));
 }
 
 }  // namespace
