@@ -1,5 +1,10 @@
 #include "tapehead/core/device.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
 namespace tapehead {
 
 static thread_local Device current;
@@ -10,17 +15,15 @@ DeviceGuard::DeviceGuard(Device device) : outer_(current) { current = device; }
 
 DeviceGuard::~DeviceGuard() { current = outer_; }
 
-std::string_view name(Device device) { return device.kind == Device::cpu ? "cpu" : "cuda"; }
+static constexpr std::array<std::string_view, Device::kKinds> kNames = {"cpu", "cuda"};
+
+std::string_view name(Device device) { return kNames.at(device.kind); }
 
 Device parse_device(std::string_view text) {
-  if (text == "cpu") return {Device::cpu};
-  if (text == "cuda") return {Device::cuda};
-  fail<ValueError>("unknown device \"{}\": it is cpu or cuda", text);
-}
-
-std::unique_ptr<CapturedWork> DeviceRuntime::capture(const std::function<void()>&,
-                                                     std::span<const uint64_t>) {
-  fail<ValueError>("[capture] the cpu records nothing: call the work itself");
+  const auto found = std::find(kNames.begin(), kNames.end(), text);
+  check<ValueError>(found != kNames.end(), "unknown device \"{}\": it is {}", text,
+                    fmt::join(kNames, " or "));
+  return {static_cast<Device::Kind>(found - kNames.begin())};
 }
 
 }  // namespace tapehead

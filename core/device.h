@@ -17,6 +17,7 @@ class Tensor;
 
 struct Device {
   enum Kind : uint8_t { cpu, cuda };
+  static constexpr size_t kKinds = 2;
   Kind kind = cpu;
 
   bool operator==(const Device&) const = default;
@@ -75,9 +76,9 @@ class DeviceRuntime {
   /// random numbers that it draws. Throws ValueError unless the device can; else as Capture does
   /// (core/capture.h), with nothing left of it.
   virtual std::unique_ptr<CapturedWork> capture(const std::function<void()>& work,
-                                                std::span<const uint64_t> seeds);
+                                                std::span<const uint64_t> seeds) = 0;
   /// Whether a capture() is under way.
-  virtual bool is_capturing() const { return false; }
+  virtual bool is_capturing() const = 0;
 
   /// y[...] = value, converted to y's dtype. Any strides.
   virtual void fill(Tensor& y, double value) = 0;

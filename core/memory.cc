@@ -15,7 +15,7 @@ class MemoryCounter {
     std::atomic<int64_t> live = 0, peak = 0, allocations = 0;
   };
   MemoryCounter* parent = nullptr;
-  std::array<PerDevice, 2> devices;
+  std::array<PerDevice, Device::kKinds> devices;
   std::map<std::string, std::unique_ptr<MemoryCounter>, std::less<>> children;  // guarded by tree_mutex()
 };
 

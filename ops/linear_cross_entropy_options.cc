@@ -138,9 +138,11 @@ ResolvedLinearCrossEntropyOptions LinearCrossEntropyOptions::resolve(int64_t N, 
   r.recompute = fields_.recompute;
   r.gradient_filter = filter_;
 
+  // What "auto" and "auto_table" tell from all else.
+  const bool half_on_cpu = is_half(T) && device.kind == Device::cpu;
   r.acc_policy = policy_;
   if (policy_ == AccPolicy::automatic) {
-    r.acc_policy = is_half(T) && device.kind == Device::cpu ? AccPolicy::accurate : AccPolicy::compact;
+    r.acc_policy = half_on_cpu ? AccPolicy::accurate : AccPolicy::compact;
   }
 
   if (fields_.acc_dtype) {
@@ -162,8 +164,7 @@ ResolvedLinearCrossEntropyOptions LinearCrossEntropyOptions::resolve(int64_t N, 
   }
   ChunkingMethod& method = *r.chunking_method;
   if (method.kind == ChunkingMethod::auto_table) {
-    method = {.kind = ChunkingMethod::aspect_ratio,
-              .number = is_half(T) && device.kind == Device::cpu ? 1 : 2};
+    method = {.kind = ChunkingMethod::aspect_ratio, .number = half_on_cpu ? 1 : 2};
   }
   switch (method.kind) {
     case ChunkingMethod::throughput:

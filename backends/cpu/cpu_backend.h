@@ -16,6 +16,9 @@ class CpuBackend final : public Backend {
   void copy_from_host(void* to, const void* from, int64_t bytes) override;
   void copy_to_host(void* to, const void* from, int64_t bytes) override;
   void synchronize() override {}
+  std::unique_ptr<CapturedWork> capture(const std::function<void()>& work,
+                                        std::span<const uint64_t> seeds) override;
+  bool is_capturing() const override { return false; }
   void fill(Tensor& y, double value) override;
   void copy(const Tensor& x, Tensor& y) override;
   bool all_finite(const Tensor& x) override;

@@ -58,6 +58,10 @@ std::optional<int64_t> CpuBackend::available_memory() const {
   return available;
 }
 
+std::unique_ptr<CapturedWork> CpuBackend::capture(const std::function<void()>&, std::span<const uint64_t>) {
+  fail<ValueError>("[capture] the cpu records nothing: call the work itself");
+}
+
 void CpuBackend::copy_from_host(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
