@@ -74,9 +74,4 @@ std::vector<Warning> issued_warnings() {
   return warnings().list;
 }
 
-void clear_warnings() {
-  const std::lock_guard lock(warnings().mutex);
-  warnings().list.clear();
-}
-
 }  // namespace tapehead

@@ -29,7 +29,4 @@ void warn_once(std::string_view key, std::string_view message);
 /// All warnings issued by warn_once, in order, shown or not. Thread-safe.
 std::vector<Warning> issued_warnings();
 
-/// Forgets them, so that they can be issued again.
-void clear_warnings();
-
 }  // namespace tapehead

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <string>
 
 namespace tapehead {
 
@@ -77,21 +78,6 @@ void reset_peak(Device device, std::string_view path) {
   if (MemoryCounter* counter = find(path)) {
     counter->devices[device.kind].peak = counter->devices[device.kind].live.load();
   }
-}
-
-static void collect(const MemoryCounter& counter, const std::string& prefix,
-                    std::vector<std::string>& paths) {
-  for (const auto& [name, child] : counter.children) {
-    paths.push_back(prefix + name);
-    collect(*child, prefix + name + "/", paths);
-  }
-}
-
-std::vector<std::string> memory_scopes() {
-  const std::lock_guard lock(tree_mutex());
-  std::vector<std::string> paths;
-  collect(root(), "", paths);
-  return paths;
 }
 
 static void charge(MemoryCounter* counter, Device device, int64_t bytes) {

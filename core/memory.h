@@ -7,8 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "tapehead/core/device.h"
 
@@ -47,9 +46,6 @@ MemoryStats memory_stats(Device device, std::string_view path = "");
 
 /// Sets the peak of the scope at `path` to what is live now.
 void reset_peak(Device device, std::string_view path = "");
-
-/// The paths of all scopes that were entered in this process, sorted.
-std::vector<std::string> memory_scopes();
 
 /// Device memory that counts itself; used by Storage alone. Empty blocks hold no memory.
 class MemoryBlock {

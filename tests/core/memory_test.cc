@@ -10,7 +10,6 @@
 namespace tapehead {
 namespace {
 
-using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -129,13 +128,6 @@ TEST(Memory, ThreadsInOneScopeLoseNoCount) {
   EXPECT_EQ(stats.allocations, 4000);
   EXPECT_GE(stats.peak_bytes, 40);
   EXPECT_LE(stats.peak_bytes, 160);
-}
-
-TEST(Memory, ScopesAreListedByPath) {
-  const MemoryScope a("listed");
-  const MemoryScope b("within");
-  EXPECT_THAT(memory_scopes(), Contains("listed"));
-  EXPECT_THAT(memory_scopes(), Contains("listed/within"));
 }
 
 TEST(Memory, NamesAreNoPaths) {
