@@ -71,7 +71,7 @@ MemoryPlan MemoryPlanner::plan(int64_t micro_batch) const {
                                           .input_grad = trains_body_,
                                           .weight_grad = trains_head_};
   const PathPlan head = plan_linear_cross_entropy(problem, config_.head.training_args()).chunked;
-  plan.head = std::max(head.forward.peak_bytes, head.backward.peak_bytes);
+  plan.head = head.peak_bytes();
   const int64_t block = std::llround(bytes_per_block_token_ * static_cast<double>(tokens));
   const int64_t earlier = micro_batch < config_.batch_size ? plan.gradients : 0;
   int64_t step = std::max(earlier + plan.activations + std::max(plan.head, block), plan.gradients);

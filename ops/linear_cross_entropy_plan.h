@@ -4,6 +4,7 @@
 // Shape letters: N rows, n rows that the passes go through, F in_features, C classes, B rows in one chunk.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct PassPlan {
 /// What one path allocates.
 struct PathPlan {
   PassPlan forward, backward;
+
+  /// The most that is live at once in either pass.
+  int64_t peak_bytes() const { return std::max(forward.peak_bytes, backward.peak_bytes); }
 };
 
 /// The sizes of a call and what it asks for; all that a plan depends on besides the arguments' numbers.

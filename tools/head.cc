@@ -133,7 +133,7 @@ json describe(const Case& c, const LinearCrossEntropyArgs& args, const Outcome& 
     LinearCrossEntropyProblem problem = problem_of(c.input, c.weight, c.target, args);
     problem.stats = stats;
     const LinearCrossEntropyPlan plan = plan_linear_cross_entropy(problem, args);
-    result["plan_bytes"] = peak_bytes(chunked ? plan.chunked : plan.reference);
+    result["plan_bytes"] = (chunked ? plan.chunked : plan.reference).peak_bytes();
     if (chunked) {
       result["options"] = to_json(plan.options);
       result["chunks"] = plan.chunks.size();

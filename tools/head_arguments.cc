@@ -126,8 +126,4 @@ nlohmann::ordered_json to_json(const GradientFilterStats& stats) {
           {"entries", stats.entries}};
 }
 
-int64_t peak_bytes(const PathPlan& plan) {
-  return std::max(plan.forward.peak_bytes, plan.backward.peak_bytes);
-}
-
 }  // namespace tapehead

@@ -54,7 +54,4 @@ nlohmann::ordered_json to_json(const ResolvedLinearCrossEntropyOptions& options)
 /// What the filter of a pass did, as JSON.
 nlohmann::ordered_json to_json(const GradientFilterStats& stats);
 
-/// The most that a call allocates at once, forward and backward.
-int64_t peak_bytes(const PathPlan& plan);
-
 }  // namespace tapehead

@@ -86,7 +86,7 @@ std::vector<Fit> fitting(const LinearCrossEntropyProblem& problem, const LinearC
                                                    .acc_policy = policy,
                                                    .acc_dtype = half ? DType::f32 : problem.dtype,
                                                    .recompute = recompute});
-        return peak_bytes(plan_linear_cross_entropy(problem, trial).chunked);
+        return plan_linear_cross_entropy(problem, trial).chunked.peak_bytes();
       };
       Fit fit = {policy, recompute, 0, peak(1)};
       for (int64_t rows = 1; rows <= std::max<int64_t>(problem.N, 1) && peak(rows) <= bytes; rows *= 2) {
@@ -135,7 +135,7 @@ void run(PlanOptions o) {
   const LinearCrossEntropyArgs args = o.head.args();
   p.stats = o.stats;
   const LinearCrossEntropyPlan plan = plan_linear_cross_entropy(p, args);
-  const int64_t reference = peak_bytes(plan.reference);
+  const int64_t reference = plan.reference.peak_bytes();
   std::vector<Fit> fits;
   const int64_t fit_bytes = o.fit.empty() ? 0 : parse_size(o.fit);
   if (!o.fit.empty()) fits = fitting(p, args, fit_bytes);
@@ -175,7 +175,7 @@ void run(PlanOptions o) {
   print_path("reference: the whole logits", plan.reference);
   if (!o.head.reference) {
     fmt::print("\nat its peak the chunked path takes {}, the reference path {}\n",
-               format_bytes(peak_bytes(plan.chunked)), format_bytes(reference));
+               format_bytes(plan.chunked.peak_bytes()), format_bytes(reference));
   }
   if (!plan.chunking_pays)
     fmt::print(
