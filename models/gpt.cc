@@ -71,17 +71,12 @@ Tensor GPT::Block::forward(const ModelConfig& config, size_t layer, const Tensor
 }
 
 Tensor GPT::forward(const Tensor& ids, int64_t first, const ForwardArgs& args) const {
-  Tensor x = drop(embedding(embedding_, ids) + slice(wpe_, 0, first, first + ids.size(1)), config_.dropout,
-                  args.dropout);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    ParameterList parameters;
-    blocks_[i].name_parameters("", parameters);
-    const auto block = [block = blocks_[i], config = config_, i](const Tensor& in, const ForwardArgs& a) {
-      return block.forward(config, i, in, a);
-    };
-    x = run_block(block, parameters, x, args);
-  }
-  return ln_f_(x);
+  const Tensor x = drop(embedding(embedding_, ids) + slice(wpe_, 0, first, first + ids.size(1)),
+                        config_.dropout, args.dropout);
+  const auto run = [config = config_](const Block& block, size_t i, const Tensor& in, const ForwardArgs& a) {
+    return block.forward(config, i, in, a);
+  };
+  return ln_f_(run_blocks(blocks_, x, args, run));
 }
 
 }  // namespace tapehead

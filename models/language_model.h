@@ -129,6 +129,21 @@ class LanguageModel {
   /// `parameters` are all that it reads; it owns what it captures.
   static Tensor run_block(const BlockFunction& block, const ParameterList& parameters, const Tensor& x,
                           const ForwardArgs& args);
+  /// x through all blocks, each by run_block(): run(block, i, x, args) is what block i does, and owns what
+  /// it captures.
+  template <class Block, class Run>
+  static Tensor run_blocks(const std::vector<Block>& blocks, Tensor x, const ForwardArgs& args,
+                           const Run& run) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      ParameterList parameters;
+      blocks[i].name_parameters("", parameters);
+      const auto block = [block = blocks[i], run, i](const Tensor& in, const ForwardArgs& a) {
+        return run(block, i, in, a);
+      };
+      x = run_block(block, parameters, x, args);
+    }
+    return x;
+  }
 
   ModelConfig config_;
   // Set by the architecture.

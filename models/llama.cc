@@ -106,17 +106,12 @@ Tensor Llama::Block::forward(const ModelConfig& config, size_t layer, const Rota
 }
 
 Tensor Llama::forward(const Tensor& ids, int64_t first, const ForwardArgs& args) const {
-  Tensor x = drop(embedding(embedding_, ids), config_.dropout, args.dropout);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    ParameterList parameters;
-    blocks_[i].name_parameters("", parameters);
-    const auto block = [block = blocks_[i], config = config_, positions = positions_, first, i](
-                           const Tensor& in, const ForwardArgs& a) {
-      return block.forward(config, i, positions, first, in, a);
-    };
-    x = run_block(block, parameters, x, args);
-  }
-  return norm_(x);
+  const Tensor x = drop(embedding(embedding_, ids), config_.dropout, args.dropout);
+  const auto run = [config = config_, positions = positions_, first](const Block& block, size_t i,
+                                                                     const Tensor& in, const ForwardArgs& a) {
+    return block.forward(config, i, positions, first, in, a);
+  };
+  return norm_(run_blocks(blocks_, x, args, run));
 }
 
 }  // namespace tapehead
