@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "tapehead/models/muon.h"
 
@@ -82,6 +81,24 @@ void Optimizer::count_step(double learning_rate, double gradient_scale, StepOnDe
                                            on_device.device()));
 }
 
+std::vector<Optimizer::Group> Optimizer::groups(const std::vector<const Tensors*>& lists) const {
+  std::vector<Group> groups;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& p = parameters_[i].second;
+    const auto has = [&](const Tensors* list) { return (*list)[i].defined(); };
+    if (!p.grad().defined() || !std::ranges::all_of(lists, has)) continue;
+    auto group = std::ranges::find_if(
+        groups, [&](const Group& g) { return g.p[0].dtype() == p.dtype() && g.decays == decays(p); });
+    if (group == groups.end())
+      group = groups.insert(group, Group{.decays = decays(p), .kept = std::vector<Tensors>(lists.size())});
+    group->p.push_back(p);
+    group->g.push_back(p.grad());
+    for (size_t k = 0; k < lists.size(); ++k) group->kept[k].push_back((*lists[k])[i]);
+    if (master_[i].defined()) group->master.push_back(master_[i]);
+  }
+  return groups;
+}
+
 static void append_named(const std::string& prefix, const ParameterList& parameters,
                          const std::vector<Tensor>& tensors, ParameterList& list) {
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -110,32 +127,16 @@ AdamWOptimizer::AdamWOptimizer(ParameterList parameters, const OptimizerOptions&
     : AdamWOptimizer("adamw", std::move(parameters), options, kAll) {}
 
 void AdamWOptimizer::update(const Step& step) {
-  // One list for each dtype, with and without weight decay.
-  struct Group {
-    std::vector<Tensor> p, g, m, v, master;
-  };
-  std::map<std::pair<DType, bool>, Group> groups;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& p = parameters_[i].second;
-    if (!first_[i].defined() || !p.grad().defined()) continue;
-    Group& group = groups[{p.dtype(), decays(p)}];
-    group.p.push_back(p);
-    group.g.push_back(p.grad());
-    group.m.push_back(first_[i]);
-    group.v.push_back(second_[i]);
-    if (master_[i].defined()) group.master.push_back(master_[i]);
-  }
-  AdamW numbers{.learning_rate = step.learning_rate,
-                .beta1 = options_.beta1,
-                .beta2 = options_.beta2,
-                .epsilon = options_.epsilon,
-                .weight_decay = 0,
-                .step = steps(),
-                .gradient_scale = step.gradient_scale,
-                .on_device = step.on_device};
-  for (auto& [key, group] : groups) {
-    numbers.weight_decay = key.second ? options_.weight_decay : 0;
-    adamw_step(numbers, group.p, group.g, group.m, group.v, group.master);
+  for (Group& group : groups({&first_, &second_})) {
+    const AdamW numbers{.learning_rate = step.learning_rate,
+                        .beta1 = options_.beta1,
+                        .beta2 = options_.beta2,
+                        .epsilon = options_.epsilon,
+                        .weight_decay = group.decays ? options_.weight_decay : 0,
+                        .step = steps(),
+                        .gradient_scale = step.gradient_scale,
+                        .on_device = step.on_device};
+    adamw_step(numbers, group.p, group.g, group.kept[0], group.kept[1], group.master);
   }
 }
 
@@ -151,28 +152,17 @@ SgdOptimizer::SgdOptimizer(ParameterList parameters, const OptimizerOptions& opt
 }
 
 void SgdOptimizer::update(const Step& step) {
-  struct Group {
-    std::vector<Tensor> p, g, b, master;
-  };
-  std::map<std::pair<DType, bool>, Group> groups;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& p = parameters_[i].second;
-    if (!p.grad().defined()) continue;
-    Group& group = groups[{p.dtype(), decays(p)}];
-    group.p.push_back(p);
-    group.g.push_back(p.grad());
-    if (momentum_[i].defined()) group.b.push_back(momentum_[i]);
-    if (master_[i].defined()) group.master.push_back(master_[i]);
-  }
-  Sgd numbers{.learning_rate = step.learning_rate,
-              .momentum = options_.momentum,
-              .weight_decay = 0,
-              .nesterov = options_.nesterov && options_.momentum > 0,
-              .gradient_scale = step.gradient_scale,
-              .on_device = step.on_device};
-  for (auto& [key, group] : groups) {
-    numbers.weight_decay = key.second ? options_.weight_decay : 0;
-    sgd_step(numbers, group.p, group.g, group.b, group.master);
+  const bool has_momentum = options_.momentum > 0;
+  std::vector<const Tensors*> lists;
+  if (has_momentum) lists.push_back(&momentum_);
+  for (Group& group : groups(lists)) {
+    const Sgd numbers{.learning_rate = step.learning_rate,
+                      .momentum = options_.momentum,
+                      .weight_decay = group.decays ? options_.weight_decay : 0,
+                      .nesterov = options_.nesterov && has_momentum,
+                      .gradient_scale = step.gradient_scale,
+                      .on_device = step.on_device};
+    sgd_step(numbers, group.p, group.g, has_momentum ? group.kept[0] : std::span<Tensor>(), group.master);
   }
 }
 

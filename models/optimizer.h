@@ -107,6 +107,14 @@ class Optimizer {
     double learning_rate = 0, gradient_scale = 1;
     StepOnDevice on_device = {};
   };
+  /// Parameters that one call of a step takes: of one dtype, and all or none with weight decay.
+  struct Group {
+    bool decays;
+    Tensors p = {}, g = {}, master = {};
+    std::vector<Tensors> kept;
+  };
+  /// Those that have a gradient and something in each of `lists`, which become Group::kept, in their order.
+  std::vector<Group> groups(const std::vector<const Tensors*>& lists) const;
   /// step(), once steps() counts it.
   virtual void update(const Step& step) = 0;
   /// The lists that state() is made of.
