@@ -120,6 +120,13 @@ void link_atomically(const std::string& existing, const std::string& path) {
   ::unlink(temporary.c_str());
 }
 
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  check<SystemError>(!error && std::filesystem::is_directory(path), "cannot make the folder {}: {}", path,
+                     error ? error.message() : "a file is in its place");
+}
+
 void remove_unfinished_files(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (is_temporary_name(entry.path().filename().string())) std::filesystem::remove(entry.path());

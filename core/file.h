@@ -1,4 +1,5 @@
-// Whole files: read at once, mapped into memory, or written so that a reader never sees half of one.
+// Whole files: read at once, mapped into memory, or written so that a reader never sees half of one; and the
+// folders that they go to.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,10 @@ void write_file_atomically(const std::string& path, std::string_view bytes);
 /// Gives the file `existing` a second name, `path`, replacing what was there: a hard link, or a copy where
 /// the file system has none. Crashes and errors are as for write_file_atomically.
 void link_atomically(const std::string& existing, const std::string& path);
+
+/// Makes a folder and those above it, unless it is there. SystemError if the machine refuses, or a file is in
+/// its place.
+void make_folder(const std::string& path);
 
 /// Removes what the functions of this header left unfinished in a folder, because their process was killed.
 /// To be called only while no other process writes there.

@@ -7,10 +7,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "tapehead/core/error.h"
+#include "tapehead/core/file.h"
 
 namespace tapehead {
 
@@ -36,10 +36,7 @@ void FolderLock::refuse(const char* what) const {
 // False where its last owner removed the folder before the file was opened, or the file
 // before it was locked: the lock on that protects nothing.
 bool FolderLock::take(const std::function<void(const std::string& process)>& on_taken) {
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  check<SystemError>(!error && std::filesystem::is_directory(folder_), "cannot make the folder {}: {}",
-                     folder_, error ? error.message() : "a file is in its place");
+  make_folder(folder_);
   descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0 && errno == ENOENT) return false;
   if (descriptor_ < 0) refuse("open");

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <system_error>
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
@@ -229,10 +228,7 @@ Tokenizer Tokenizer::load(const std::string& folder) {
 }
 
 void Tokenizer::save(const std::string& folder) const {
-  std::error_code refused;
-  std::filesystem::create_directories(folder, refused);
-  check<SystemError>(!refused, "[tokenizer] cannot make the folder {}: {}", folder, refused.message());
-
+  make_folder(folder);
   write_file_atomically(path_in(folder, "tokenizer.json"), to_tokenizer_json(vocabulary_));
   write_file_atomically(path_in(folder, "tokenizer_config.json"), tokenizer_config_to_save(vocabulary_));
   if (!two_files_suffice(vocabulary_)) return;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tapehead/core/error.h"
+#include "tapehead/core/file.h"
 #include "tapehead/models/checkpoint.h"
 #include "tapehead/models/hugging_face.h"
 #include "tapehead/models/tokenizer.h"

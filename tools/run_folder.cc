@@ -224,13 +224,6 @@ void check_new_folder(const std::string& path) {
                     "{} is there and not empty; name another folder", path);
 }
 
-void make_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  check<SystemError>(!error && fs::is_directory(path), "cannot make the folder {}: {}", path,
-                     error ? error.message() : "a file is in its place");
-}
-
 RunData prepare_data(const RunFolder& run, const DataOptions& options, int64_t context) {
   bool reused = false;
   if (options.tokens.empty()) {

@@ -90,9 +90,6 @@ Tokenizer train_tokenizer(std::string_view text, int64_t vocab_size);
 /// Throws ValueError unless there is nothing at `path`, or an empty folder.
 void check_new_folder(const std::string& path);
 
-/// Makes a folder and those above it. Throws SystemError if the machine refuses.
-void make_folder(const std::string& path);
-
 /// Bytes of text that the targets in `data` stand for: all tokens but each stream's first, prompts and ends
 /// of text.
 int64_t target_bytes(const Dataset& data, const Tokenizer& tokenizer);

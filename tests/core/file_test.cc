@@ -153,6 +153,15 @@ TEST_F(FileTest, AFolderInTheFilesPlaceIsASystemErrorAndNothingIsLeft) {
   EXPECT_THAT(names(), ElementsAre("file"));
 }
 
+TEST_F(FileTest, FoldersAreMadeWithThoseAboveAndAFileInOnesPlaceIsNamed) {
+  make_folder(folder_ + "/a/b");
+  make_folder(folder_ + "/a/b");
+  write_file_atomically(folder_ + "/a/b/file", "x");
+  for (const std::string& path : {folder_ + "/a/b/file", folder_ + "/a/b/file/c"})
+    EXPECT_THAT([&] { make_folder(path); },
+                ThrowsMessage<SystemError>(HasSubstr("cannot make the folder " + path)));
+}
+
 TEST_F(FileTest, OfTwoOpenAtOnceTheLastCommittedStays) {
   AtomicFile one(path_);
   AtomicFile two(path_);
