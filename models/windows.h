@@ -17,7 +17,7 @@
 
 namespace tapehead {
 
-/// The target that counts for nothing: linear_cross_entropy's default ignore_index.
+/// The target that counts for nothing: what training gives linear_cross_entropy as its ignore_index.
 constexpr int64_t kIgnoredTarget = -100;
 
 /// On the default device.

@@ -28,6 +28,9 @@ struct CrossEntropyStats {
   double z_loss = 0;    ///< Σ of their z-losses, coefficient and token weights included
 };
 
+/// The ignore_index of calls that name none, as in torch.nn.functional.cross_entropy.
+constexpr int64_t kDefaultIgnoreIndex = -100;
+
 /// What a row's loss is, and how rows become one number. Shared by cross_entropy and linear_cross_entropy.
 ///
 /// With z the row's logits and t its target, a row's loss is
@@ -45,7 +48,7 @@ struct CrossEntropyArgs {
   Tensor class_weight;  ///< (C), same dtype; optional; gets no gradient
   Tensor token_weight;  ///< of an index target's shape, floating; optional; gets no gradient
   Reduction reduction = Reduction::mean;
-  std::optional<int64_t> ignore_index;  ///< absent: -100; any value is legal
+  std::optional<int64_t> ignore_index;  ///< absent: kDefaultIgnoreIndex; any value is legal
   double label_smoothing = 0;           ///< in [0, 1]
   std::optional<double> softcap;        ///< > 0: z = cap · tanh(z / cap) (Gemma 2)
   double logit_scale = 1;               ///< finite: multiplies the logits, before the softcap

@@ -2,7 +2,7 @@
 
 #include "tapehead/backends/backend.h"
 #include "tapehead/ops/operands.h"
-#include "tapehead/ops/rows.h"
+#include "tapehead/ops/views.h"
 
 namespace tapehead {
 

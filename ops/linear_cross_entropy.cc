@@ -11,6 +11,7 @@
 #include "tapehead/ops/matmul.h"
 #include "tapehead/ops/operands.h"
 #include "tapehead/ops/row_loss.h"
+#include "tapehead/ops/views.h"
 
 namespace tapehead {
 namespace {
@@ -39,12 +40,6 @@ struct Head {
   uint64_t filter_seed = 0, filter_first = 0;  // where the gradient filter's random numbers begin
   std::shared_ptr<GradientFilterStats> filter_stats;
 };
-
-Tensor transposed(const Tensor& x) {
-  return x.alias({x.size(1), x.size(0)}, {x.strides()[1], x.strides()[0]}, x.offset());
-}
-
-Tensor as_column(const Tensor& x) { return x.alias({x.size(0), 1}, {x.strides()[0], 1}, x.offset()); }
 
 // x (R, C) seen as rows of the narrower T, each in the first part of its row of x.
 Tensor narrowed_in_place(const Tensor& x, DType T) {

@@ -2,11 +2,9 @@
 
 #include "tapehead/backends/backend.h"
 #include "tapehead/ops/operands.h"
+#include "tapehead/ops/views.h"
 
 namespace tapehead {
-
-// The last two dimensions swapped; not recorded.
-static Tensor transposed(const Tensor& x) { return transpose(x.detach(), -2, -1); }
 
 static Shape leading(const Shape& shape) {
   return Shape(std::vector<int64_t>(shape.begin(), shape.end() - 2));

@@ -6,14 +6,12 @@
 #include <vector>
 
 #include "tapehead/ops/operands.h"
+#include "tapehead/ops/views.h"
 
 namespace tapehead {
 namespace {
 
-constexpr int64_t kDefaultIgnoreIndex = -100;  // torch.nn.functional.cross_entropy's
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-Tensor as_column(const Tensor& x) { return x.alias({x.numel(), 1}, {1, 1}, x.offset()); }
 
 void check_arguments(const char* op, int64_t N, int64_t C, DType dtype, const Tensor& target,
                      const CrossEntropyArgs& args) {

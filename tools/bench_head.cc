@@ -60,7 +60,7 @@ void bench_head(const HeadBench& o) {
     const bool counts = random.uniform() >= o.ignored;
     counted += counts;
     c = counts ? static_cast<int64_t>(random.below(static_cast<uint64_t>(C)))
-               : args.ignore_index.value_or(-100);
+               : args.ignore_index.value_or(kDefaultIgnoreIndex);
   }
   const Tensor target = Tensor::from<int64_t>({N}, classes);
   ReferenceProduct product(dtype);
