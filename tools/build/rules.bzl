@@ -16,9 +16,9 @@ _COPTS = [
 # over their own lines would bring.
 _HURRIED = ["tests", "tools"]
 
-# Which folders a folder may depend on; the others may depend on all. Together with visibility this keeps the
-# rooms apart.
-_ROOMS = {
+# Which folders a folder may depend on; the others may depend on all. Together with visibility, and with
+# //tests:rooms_test for what includes reach through others, this keeps the rooms apart.
+ROOMS = {
     "core": ["core"],
     "backends": ["backends", "core"],
     "ops": ["backends", "core", "ops"],
@@ -28,11 +28,11 @@ _ROOMS = {
 def _check_rooms(name, deps):
     room = native.package_name().split("/")[0]
     for dep in deps:
-        if room in _ROOMS and dep.startswith("//"):
+        if room in ROOMS and dep.startswith("//"):
             other = dep[2:].split(":")[0].split("/")[0]
-            if other not in _ROOMS[room]:
+            if other not in ROOMS[room]:
                 fail("//%s:%s may not depend on %s: %s knows only %s" %
-                     (native.package_name(), name, dep, room, ", ".join(_ROOMS[room])))
+                     (native.package_name(), name, dep, room, ", ".join(ROOMS[room])))
 
 def _copts():
     return _COPTS + (["-O1"] if native.package_name().split("/")[0] in _HURRIED else [])
