@@ -6,6 +6,7 @@
 // them to positions that do not see them. add_nonfinite() adds them where they belong.
 #pragma once
 
+#include <bit>
 #include <cmath>
 
 #include "tapehead/backends/cuda/attention_tile.h"
@@ -130,18 +131,21 @@ __device__ void add_nonfinite(const MmaSums<kRows>& p, const bf16* head, int64_t
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll 1
   for (int k = 0; k < kRows && first + k < n; ++k) {
-    float own[2] = {};  // of column k, in the lane that has it
+    // Of column k, in the lane that has it. By masks: a choice between elements becomes an index, and what is
+    // indexed stands in memory.
+    uint32_t own[2] = {};
 #pragma unroll
     for (int block = 0; block < kRows / 8; ++block) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (block == k / 8) own[i] = k % 2 ? p[block][2 * i + 1] : p[block][2 * i];
+      for (int e = 0; e < 4; ++e) {
+        const uint32_t mask = block == k / 8 && e % 2 == k % 2 ? ~0u : 0;
+        own[e / 2] |= std::bit_cast<uint32_t>(p[block][e]) & mask;
       }
     }
     const bf16* row = head + (first + k) * stride;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float factor = __shfl_sync(kAllLanes, own[i], lane / 4 * 4 + k % 8 / 2);
+      const float factor = __shfl_sync(kAllLanes, std::bit_cast<float>(own[i]), lane / 4 * 4 + k % 8 / 2);
       if (!sees(i, k)) continue;
 #pragma unroll
       for (int block = 0; block < kD / 8; ++block) {
