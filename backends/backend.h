@@ -17,19 +17,13 @@
 #include <span>
 
 #include "tapehead/backends/gradient_filter.h"
+#include "tapehead/backends/unary.h"
 #include "tapehead/core/tensor.h"
 
 namespace tapehead {
 
-/// Formulas: ops/elementwise.h. A new one takes its derivative from x, unless
-/// derivative_uses_result names it.
-enum class Unary : uint8_t { neg, exp, log, tanh, sqrt, relu, gelu, gelu_tanh, silu };
+/// Formulas: ops/elementwise.h.
 enum class Binary : uint8_t { add, sub, mul, div };
-
-/// Whether the derivative of `op` is computed from its result, y; otherwise from its input, x.
-constexpr bool derivative_uses_result(Unary op) {
-  return op == Unary::exp || op == Unary::tanh || op == Unary::sqrt || op == Unary::relu;
-}
 
 /// A sparse matrix (R, V) of at most S entries a row: value[r, k] stands in column index[r, k], for
 /// k < count[r], in any order, no column twice. Dense tensors.

@@ -94,17 +94,7 @@ void MapUnary(int64_t n, T* y, const T* x, const T* gy) {
 
 template <class T>
 void MapUnary(Unary op, int64_t n, T* y, const T* x, const T* gy) {
-  switch (op) {
-    case Unary::neg: return MapUnary<Unary::neg>(n, y, x, gy);
-    case Unary::exp: return MapUnary<Unary::exp>(n, y, x, gy);
-    case Unary::log: return MapUnary<Unary::log>(n, y, x, gy);
-    case Unary::tanh: return MapUnary<Unary::tanh>(n, y, x, gy);
-    case Unary::sqrt: return MapUnary<Unary::sqrt>(n, y, x, gy);
-    case Unary::relu: return MapUnary<Unary::relu>(n, y, x, gy);
-    case Unary::gelu: return MapUnary<Unary::gelu>(n, y, x, gy);
-    case Unary::gelu_tanh: return MapUnary<Unary::gelu_tanh>(n, y, x, gy);
-    case Unary::silu: return MapUnary<Unary::silu>(n, y, x, gy);
-  }
+  with_constant(op, [&](auto constant) { MapUnary<constant.value>(n, y, x, gy); });
 }
 
 void UnaryF32(Unary op, int64_t n, float* y, const float* x, const float* gy) { MapUnary(op, n, y, x, gy); }

@@ -120,22 +120,6 @@ static __device__ W derivative(W s) {
   }
 }
 
-// Calls f with `op` as a constant.
-template <class F>
-static __device__ void with_constant(Unary op, F f) {
-  switch (op) {
-    case Unary::neg: return f(std::integral_constant<Unary, Unary::neg>());
-    case Unary::exp: return f(std::integral_constant<Unary, Unary::exp>());
-    case Unary::log: return f(std::integral_constant<Unary, Unary::log>());
-    case Unary::tanh: return f(std::integral_constant<Unary, Unary::tanh>());
-    case Unary::sqrt: return f(std::integral_constant<Unary, Unary::sqrt>());
-    case Unary::relu: return f(std::integral_constant<Unary, Unary::relu>());
-    case Unary::gelu: return f(std::integral_constant<Unary, Unary::gelu>());
-    case Unary::gelu_tanh: return f(std::integral_constant<Unary, Unary::gelu_tanh>());
-    case Unary::silu: return f(std::integral_constant<Unary, Unary::silu>());
-  }
-}
-
 template <class T>
 static __global__ void unary_kernel(Unary op, StridedIndex<2> index, bool packed, T* y, const T* x) {
   with_constant(op, [&](auto constant) {
