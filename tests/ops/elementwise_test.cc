@@ -26,8 +26,9 @@ struct UnaryOp {
   const char* name;
   Tensor (*apply)(const Tensor&);
   long double (*exact)(long double);
-  enum { anything, of_positive, rectifier } kind = anything;  // a rectifier's slope goes from 0 to 1
-  bool golden = true;  // PyTorch's numbers of it are in ops.safetensors
+  /// Takes all numbers; those above 0 alone; or all, with a slope that goes from exactly 0 to exactly 1.
+  enum { anything, of_positive, rectifier } kind = anything;
+  bool golden = true;  ///< PyTorch's numbers of it are in ops.safetensors; those of `exact` do without
 };
 
 long double exact_sigmoid(long double u) {
@@ -39,8 +40,8 @@ long double gate(long double x) {
   return 2 * std::sqrt(2 / std::numbers::pi_v<long double>) * (x + 0.044715L * x * x * x);
 }
 
-// A row here is all that a new function of one element needs to be tested: values, gradient,
-// layouts, dtypes, NaN.
+// A row here is all that a new function of one element needs to be tested: values, gradient, layouts, dtypes,
+// NaN. Where its formula could overflow or cancel, values far out are up to a test of its own.
 const UnaryOp kUnary[] = {
     {"neg", neg, [](long double x) { return -x; }},
     {"exp", exp, [](long double x) { return std::exp(x); }},

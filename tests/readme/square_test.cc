@@ -3,13 +3,14 @@
 
 #include "tapehead/backends/backend.h"
 #include "tapehead/ops/elementwise.h"
+#include "tapehead/ops/operands.h"
 #include "tapehead/tests/testing.h"
 
 namespace tapehead {
 
 Tensor square(const Tensor& x) {
-  check<TypeError>(is_floating(x.dtype()), "[square] takes a floating tensor, not {}", x.dtype());
-  Tensor y(x.shape(), x.dtype(), x.device());
+  check_operands("square", {{"x", x}});  // a floating tensor
+  Tensor y = Tensor::empty_like(x);
   backend(y).binary(Binary::mul, x, x, y);
   return record("square", y, {x}, {x}, [](const Upstream& up) -> Gradients {
     return {up.grad * up.saved(0) * 2};  // saved: throws if x was changed in place since

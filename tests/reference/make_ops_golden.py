@@ -41,6 +41,7 @@ def elementwise():
         "neg": torch.neg, "exp": torch.exp, "log": torch.log, "tanh": torch.tanh, "sqrt": torch.sqrt, "relu": F.relu,
         "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu,
     }
+    # A new one would shift what all later cases draw: it gets cases of its own, after the last ones below.
     for op, function in unary.items():
         for case, shape in {"matrix": (3, 4), "scalar": (), "size_1": (1, 1, 1), "empty": (2, 0)}.items():
             x = positive(*shape) if op in ("log", "sqrt") else 2 * randn(*shape)
