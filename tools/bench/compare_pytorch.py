@@ -9,7 +9,8 @@ Ours runs as `tapehead bench head` and `tapehead bench train` with their default
 head three ways: eager cross_entropy(linear), the same compiled, and its own chunked linear_cross_entropy with
 default options; a training step two ways, eager and compiled, with cross_entropy on the whole logits. All get
 two threads unless --threads says otherwise. Ratios of one run mean more than its seconds. What was measured
-is kept in docs/performance.json, so that a part can be measured again without the other.
+is kept in docs/performance.json, each row with the commit that was measured, so that a part can be measured again
+without the other.
 """
 
 import argparse
@@ -108,6 +109,11 @@ def circumstances(o):
             "torch": torch.__version__.split("+")[0]}
 
 
+def commit():
+    """Of the sources beside this script, from which the program was built."""
+    return subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def table(columns, rows):
     return "\n".join("| " + " | ".join(row) + " |" for row in [columns, ["---"] * len(columns), *rows])
 
@@ -198,7 +204,7 @@ def main():
         kept = results.get(part, {})
         rows = kept.get("rows", []) if {**kept, "rows": 0} == {**here, "rows": 0} else []  # of the same circumstances
         for case in cases:
-            row = compare(o, *case) | {"repeats": o.repeats}
+            row = compare(o, *case) | {"repeats": o.repeats, "commit": commit()}
             print(row, file=sys.stderr)
             same = [key for key in ("shape", "dtype", "model") if key in row]
             before = [i for i, r in enumerate(rows) if all(r[key] == row[key] for key in same)]
