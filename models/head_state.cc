@@ -26,7 +26,7 @@ static void visit(auto visitor, HeadTrainState& state) {
     field("classes", c.classes);
     field("bias", c.bias);
     field("held_out", c.held_out);
-    visit_training(field, c);
+    visit_run(field, c);
   });
   visit_head(visitor, c.head);
 }

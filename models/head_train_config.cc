@@ -1,11 +1,9 @@
 #include "tapehead/models/head_train_config.h"
 
-#include "tapehead/models/training_rules.h"
-
 namespace tapehead {
 
 void HeadTrainConfig::validate() const {
-  check_training(*this, "train-head");
+  RunConfig::validate("train-head");
   check<ValueError>(
       optimizer.name != "muon",
       "[train-head] optimizer is muon, for the matrices of layers, and a head is none: take adamw or sgd");
@@ -15,7 +13,5 @@ void HeadTrainConfig::validate() const {
   check<ValueError>(held_out >= 0 && held_out < 1, "[train-head] held_out is {}: it must be in [0, 1)",
                     held_out);
 }
-
-Schedule HeadTrainConfig::learning_rates() const { return schedule_of(*this); }
 
 }  // namespace tapehead

@@ -55,7 +55,7 @@ class HeadTrainer final : public TrainingRun {
   Evaluation evaluate() const;
 
   /// With the classes that were counted.
-  const HeadTrainConfig& config() const { return config_; }
+  const HeadTrainConfig& config() const override { return config_; }
   /// weight, and bias if there is one.
   const ParameterList& parameters() const { return parameters_; }
 
@@ -69,7 +69,6 @@ class HeadTrainer final : public TrainingRun {
   void order_epoch();
   Tensor loss(const Rows& batch, LinearCrossEntropyArgs args) const;
 
-  Rules rules() const override { return rules_of(config_); }
   void change_steps(int64_t steps) override { config_.steps = steps; }
   bool has_held_out() const override { return !held_out_.empty(); }
   Evaluation evaluate_held_out() const override { return evaluate(); }

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "tapehead/models/train_config.h"
+#include "tapehead/models/run_config.h"
 #include "tapehead/models/train_progress.h"
 
 namespace tapehead {
@@ -78,8 +78,8 @@ void visit_head(auto visitor, HeadConfig& head) {
   });
 }
 
-/// What TrainConfig and HeadTrainConfig have in common, but for the head.
-void visit_training(auto field, auto& config) {
+/// All of it but the head, which stands beside these.
+void visit_run(auto field, RunConfig& config) {
   field("steps", config.steps);
   field("batch_size", config.batch_size);
   field.later("schedule", config.schedule);

@@ -49,7 +49,7 @@ static void visit(auto visitor, TrainState& state) {
   visit(visitor, c.model);
   visitor.object("training", [&](auto field) {
     field.later("dtype", c.dtype);
-    visit_training(field, c);
+    visit_run(field, c);
     field("micro_batch_size", c.micro_batch_size);
     field.later("freeze", c.freeze);
     field.later("recompute_activations", c.recompute_activations);

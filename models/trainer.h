@@ -52,7 +52,7 @@ class Trainer final : public TrainingRun {
   /// A checkpoint of checkpoint.h.
   void save(const std::string& path) const override;
 
-  const TrainConfig& config() const { return config_; }
+  const TrainConfig& config() const override { return config_; }
   const LanguageModel& model() const { return *model_; }
   /// Of the steps that were made here, the most.
   HeadMemory head_memory() const { return head_; }
@@ -61,7 +61,6 @@ class Trainer final : public TrainingRun {
   int64_t recorded_bytes() const { return captured_ ? captured_->reserved_bytes() : 0; }
 
  private:
-  Rules rules() const override { return rules_of(config_); }
   void change_steps(int64_t steps) override { config_.steps = steps; }
   bool has_held_out() const override { return held_out_.has_value(); }
   Evaluation evaluate_held_out() const override;

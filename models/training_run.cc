@@ -13,9 +13,9 @@ void TrainingRun::set_steps(int64_t steps) {
 }
 
 void TrainingRun::finish_step(StepMetrics& metrics, Optimizer& optimizer, const UpdateFunction& update) {
-  const Rules r = rules();
-  metrics.skipped = progress_.guard.skips(metrics.loss, metrics.grad_norm, r.skip_z_score);
-  const double scale = clip_scale(metrics.grad_norm, r.clip_norm);
+  const RunConfig& c = config();
+  metrics.skipped = progress_.guard.skips(metrics.loss, metrics.grad_norm, c.skip_z_score);
+  const double scale = clip_scale(metrics.grad_norm, c.clip_norm);
   if (!metrics.skipped) update ? update(metrics.lr, scale) : optimizer.step(metrics.lr, scale);
   optimizer.zero_grad();
   progress_.step = metrics.step;
@@ -46,32 +46,32 @@ void TrainingRun::save_and_keep(const RunCallbacks& callbacks) const {
 
 // Gives the latest checkpoint, which is of this step, the other names that it should have.
 void TrainingRun::keep(const std::string& latest) const {
-  const Rules r = rules();
-  keep_numbered(latest, steps_made(), r.keep);
-  if (r.keep_best && progress_.best_step > 0 && progress_.best_step == steps_made()) keep_as_best(latest);
+  const RunConfig& c = config();
+  keep_numbered(latest, steps_made(), c.keep);
+  if (c.keep_best && progress_.best_step > 0 && progress_.best_step == steps_made()) keep_as_best(latest);
 }
 
 RunResult TrainingRun::run(const RunCallbacks& callbacks) {
-  const Rules r = rules();
+  const RunConfig& c = config();
   RunResult result;
-  const auto finished = [&] { return steps_made() >= r.steps; };
+  const auto finished = [&] { return steps_made() >= c.steps; };
   const auto stopped = [&] { return callbacks.stop && callbacks.stop->load(); };
   const auto is_due = [&](int64_t interval) { return interval > 0 && steps_made() % interval == 0; };
   const auto evaluate_if_due = [&] {
-    return has_held_out() && is_due(r.eval_interval) && progress_.evaluated_step < steps_made() &&
+    return has_held_out() && is_due(c.eval_interval) && progress_.evaluated_step < steps_made() &&
            measure(callbacks, result);
   };
 
   // What the process that was here before may not have come to.
   if (!resumed_from_.empty() && resumed_from_ == callbacks.checkpoint_path) keep(resumed_from_);
-  if (!finished() && evaluate_if_due() && r.keep_best) save_and_keep(callbacks);
+  if (!finished() && evaluate_if_due() && c.keep_best) save_and_keep(callbacks);
 
   while (!finished() && !stopped()) {
     const StepMetrics metrics = step();
     if (callbacks.on_step) callbacks.on_step(metrics);
     if (finished() || stopped()) break;
     const bool best = evaluate_if_due();
-    if (is_due(r.save_interval) || (best && r.keep_best)) save_and_keep(callbacks);
+    if (is_due(c.save_interval) || (best && c.keep_best)) save_and_keep(callbacks);
   }
   save_and_keep(callbacks);
   if (finished() && has_held_out()) {

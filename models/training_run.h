@@ -25,7 +25,7 @@ struct StepMetrics {
   int64_t tokens = 0;               ///< targets of this step
   double seconds = 0;               ///< wall time of this step
   int64_t epoch = 0;                ///< that the step's first window, or row, is of
-  bool skipped = false;             ///< the update was not made (RunRules::skip_z_score)
+  bool skipped = false;             ///< the update was not made (RunConfig::skip_z_score)
   GradientFilterStats filter = {};  ///< of the head's gradient filter; all 0 without one
 };
 
@@ -49,7 +49,7 @@ class TrainingRun {
  public:
   virtual ~TrainingRun() = default;
 
-  /// Runs the steps that are left, evaluates and saves as the rules say. An evaluation
+  /// Runs the steps that are left, evaluates and saves as its config says. An evaluation
   /// that was due where an earlier run stopped is made up for. An exception, a callback's
   /// included, ends the run between two steps; the latest checkpoint stays.
   RunResult run(const RunCallbacks& callbacks = {});
@@ -65,22 +65,11 @@ class TrainingRun {
   /// Changes how far the run goes, for example after a resume. Throws ValueError below
   /// the steps already made.
   void set_steps(int64_t steps);
+  virtual const RunConfig& config() const = 0;
   int64_t steps_made() const { return progress_.step; }
   const TrainProgress& progress() const { return progress_; }
 
  protected:
-  /// How long the run is, and what happens between its steps: of its config, whose fields
-  /// have the same names.
-  struct Rules {
-    int64_t steps, eval_interval, save_interval, keep;
-    bool keep_best;
-    double clip_norm, skip_z_score;
-  };
-  template <class Config>
-  static Rules rules_of(const Config& c) {
-    return {c.steps, c.eval_interval, c.save_interval, c.keep, c.keep_best, c.clip_norm, c.skip_z_score};
-  }
-  virtual Rules rules() const = 0;
   virtual void change_steps(int64_t steps) = 0;
 
   virtual bool has_held_out() const = 0;

@@ -78,7 +78,7 @@ void TrainArguments::add_options(Command train) {
                            "--rope-theta", "--tied-head", "--vocab-size"})
     from_option.excludes(name);
   add_training_options(train, *this);
-  add_run_options(train, RunOptions::of(config));
+  add_run_options(train, config);
   // Sources are allowed, to make sure that they are the run's.
   add_resume_option(train, resume, {"--text", "--data"});
   train.add_option("--steps", config.steps, "how many, those before a resume included");

@@ -14,7 +14,7 @@ namespace tapehead {
 
 struct TrainArguments {
   DataOptions data;
-  TrainConfig config{.save_interval = 250};
+  TrainConfig config;
   std::string dtype = "f32";
   int64_t accumulate = 1;
   std::string preset, config_file;

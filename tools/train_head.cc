@@ -30,7 +30,7 @@ constexpr const char* kName = "train-head";
 
 struct TrainHeadOptions {
   std::string in, out = "runs/head", resume, config_file;
-  HeadTrainConfig config{.save_interval = 250};
+  HeadTrainConfig config;
   int64_t log_every = 0;
   ComputeOptions compute;
 };
@@ -174,7 +174,7 @@ void add_train_head(Command program) {
   command.add_option("--batch-size", config.batch_size, "rows in a step");
   command.add_option("--held-out", config.held_out, "fraction of the rows to measure on; 0: none");
   command.add_option("--seed", config.seed, "of the rows' order");
-  add_run_options(command, RunOptions::of(config));
+  add_run_options(command, config);
   add_resume_option(command, options->resume, {"FEATURES"});
   command.add_option("--steps", config.steps, "how many, those before a resume included");
   options->compute.add_to(command);

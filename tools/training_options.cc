@@ -4,8 +4,8 @@
 
 namespace tapehead {
 
-static void add_optimizer_options(Command command, const RunOptions& run) {
-  OptimizerOptions& optimizer = run.optimizer;
+static void add_optimizer_options(Command command, RunConfig& config) {
+  OptimizerOptions& optimizer = config.optimizer;
   for (Option option : {
            command.add_option("--optimizer", optimizer.name,
                               "adamw, sgd, or muon: for matrices, AdamW for the rest"),
@@ -16,15 +16,15 @@ static void add_optimizer_options(Command command, const RunOptions& run) {
            command.add_option("--momentum", optimizer.momentum, "of sgd and muon"),
            command.add_option("--nesterov", optimizer.nesterov, "of sgd and muon: true or false"),
            command.add_option(
-               "--schedule", run.schedule,
+               "--schedule", config.schedule,
                "of the learning rate: cosine, linear, constant, or wsd: warm-up, stable, decay"),
-           command.add_option("--lr", run.peak_lr, "learning rate after the warm-up"),
-           command.add_option("--min-lr", run.min_lr, "learning rate at the end"),
-           command.add_option("--warmup", run.warmup_steps, "steps of rising learning rate"),
-           command.add_option("--decay-steps", run.decay_steps,
+           command.add_option("--lr", config.peak_lr, "learning rate after the warm-up"),
+           command.add_option("--min-lr", config.min_lr, "learning rate at the end"),
+           command.add_option("--warmup", config.warmup_steps, "steps of rising learning rate"),
+           command.add_option("--decay-steps", config.decay_steps,
                               "of the schedule wsd: how many fall at its end; 0: a tenth of all"),
-           command.add_option("--clip", run.clip_norm, "largest norm of the gradient; 0: no limit"),
-           command.add_option("--skip-z-score", run.skip_z_score,
+           command.add_option("--clip", config.clip_norm, "largest norm of the gradient; 0: no limit"),
+           command.add_option("--skip-z-score", config.skip_z_score,
                               "skip a step whose loss or gradient norm is so many standard deviations above "
                               "the mean of recent ones; 0: none"),
        }) {
@@ -32,13 +32,14 @@ static void add_optimizer_options(Command command, const RunOptions& run) {
   }
 }
 
-static void add_pauses(Command command, const RunOptions& run) {
+static void add_pauses(Command command, RunConfig& config) {
   for (Option option : {
-           command.add_option("--eval-every", run.eval_interval,
+           command.add_option("--eval-every", config.eval_interval,
                               "steps between held-out measurements; 0: at the end"),
-           command.add_option("--save-every", run.save_interval, "steps between checkpoints; 0: at the end"),
-           command.add_option("--keep", run.keep, "numbered checkpoints that stay beside the latest"),
-           command.add_flag("--keep-best", run.keep_best, "also the one of the lowest held-out loss"),
+           command.add_option("--save-every", config.save_interval,
+                              "steps between checkpoints; 0: at the end"),
+           command.add_option("--keep", config.keep, "numbered checkpoints that stay beside the latest"),
+           command.add_flag("--keep-best", config.keep_best, "also the one of the lowest held-out loss"),
        }) {
     option.group("Training");
   }
@@ -63,10 +64,11 @@ static void add_head_options(Command command, HeadConfig& head) {
   }
 }
 
-void add_run_options(Command command, const RunOptions& run) {
-  add_pauses(command, run);
-  add_optimizer_options(command, run);
-  add_head_options(command, run.head);
+void add_run_options(Command command, RunConfig& config) {
+  config.save_interval = 250;
+  add_pauses(command, config);
+  add_optimizer_options(command, config);
+  add_head_options(command, config.head);
 }
 
 void add_resume_option(Command command, std::string& folder, std::initializer_list<std::string> allowed) {

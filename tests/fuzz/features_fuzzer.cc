@@ -16,8 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const LabelledFeatures features = LabelledFeatures::open(file.path());
     const int64_t rows = features.features.size(0);
-    HeadTrainConfig config{
-        .bias = rows % 2 == 0, .batch_size = std::max<int64_t>(rows / 2, 1), .held_out = 0.25};
+    HeadTrainConfig config;
+    config.bias = rows % 2 == 0;
+    config.batch_size = std::max<int64_t>(rows / 2, 1);
+    config.held_out = 0.25;
     config = with_classes(config, features);
     if (config.classes * features.features.numel() > kMostProducts) return 0;
     HeadTrainer trainer(config, features);

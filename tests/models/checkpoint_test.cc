@@ -77,45 +77,44 @@ TEST_F(CheckpointTest, StateAndTensorsComeBack) {
 
 TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
   TrainState state;
-  state.config = {.model = {.vocab_size = 12,
-                            .n_layer = 1,
-                            .n_head = 3,
-                            .n_embd = 9,
-                            .n_positions = 5,
-                            .dropout = 0.25,
-                            .norm_epsilon = 1e-3},
-                  .dtype = DType::bf16,
-                  .steps = 91,
-                  .batch_size = 92,
-                  .micro_batch_size = 93,
-                  .schedule = "wsd",
-                  .peak_lr = 0.125,
-                  .min_lr = 0.0625,
-                  .warmup_steps = 94,
-                  .decay_steps = 103,
-                  .optimizer = {.beta1 = 0.1,
-                                .beta2 = 0.2,
-                                .epsilon = 0.3,
-                                .momentum = 0.5,
-                                .nesterov = false,
-                                .weight_decay = 0.4},
-                  .clip_norm = 0.6,
-                  .skip_z_score = 0.7,
-                  .eval_interval = 95,
-                  .save_interval = 96,
-                  .keep = 104,
-                  .keep_best = true,
-                  .head = {.chunking_method = "auto",
-                           .batch_chunk_size = 97,
-                           .acc_policy = "compact",
-                           .recompute = true,
-                           .label_smoothing = 0.125,
-                           .z_loss = 0.25},
-                  .freeze = "h.*",
-                  .recompute_activations = true,
-                  .document_mask = true,
-                  .seed = ~uint64_t{0},
-                  .tokenizer = "a \"folder\"/größe"};
+  state.config = {{.steps = 91,
+                   .batch_size = 92,
+                   .schedule = "wsd",
+                   .peak_lr = 0.125,
+                   .min_lr = 0.0625,
+                   .warmup_steps = 94,
+                   .decay_steps = 103,
+                   .optimizer = {.beta1 = 0.1,
+                                 .beta2 = 0.2,
+                                 .epsilon = 0.3,
+                                 .momentum = 0.5,
+                                 .nesterov = false,
+                                 .weight_decay = 0.4},
+                   .clip_norm = 0.6,
+                   .skip_z_score = 0.7,
+                   .eval_interval = 95,
+                   .save_interval = 96,
+                   .keep = 104,
+                   .keep_best = true,
+                   .head = {.chunking_method = "auto",
+                            .batch_chunk_size = 97,
+                            .acc_policy = "compact",
+                            .recompute = true,
+                            .label_smoothing = 0.125,
+                            .z_loss = 0.25},
+                   .seed = ~uint64_t{0}},
+                  {.vocab_size = 12,
+                   .n_layer = 1,
+                   .n_head = 3,
+                   .n_embd = 9,
+                   .n_positions = 5,
+                   .dropout = 0.25,
+                   .norm_epsilon = 1e-3}};
+  state.config.dtype = DType::bf16;
+  state.config.micro_batch_size = 93;
+  state.config.freeze = "h.*";
+  state.config.recompute_activations = state.config.document_mask = true;
+  state.config.tokenizer = "a \"folder\"/größe";
   state.progress = {.step = 98,
                     .loss = {.mean_sum = 1.5, .square_sum = 2.5, .count = 3},
                     .guard = {.loss = {.mean_sum = 3.5, .square_sum = 4.5, .count = 5},
@@ -141,6 +140,19 @@ TEST_F(CheckpointTest, EveryFieldOfTheConfigIsKept) {
   EXPECT_EQ(back.numbers.dropout.next, state.numbers.dropout.next);
   EXPECT_EQ(back.numbers.filter.seed, state.numbers.filter.seed);
   EXPECT_EQ(back.numbers.filter.next, state.numbers.filter.next);
+
+  // The keys by which older folders are read.
+  const auto json = nlohmann::json::parse(to_json(state));
+  EXPECT_EQ(json["training"], nlohmann::json::parse(R"({
+      "dtype": "bf16", "steps": 91, "batch_size": 92, "schedule": "wsd", "peak_lr": 0.125, "min_lr": 0.0625,
+      "warmup_steps": 94, "decay_steps": 103, "optimizer": "adamw", "beta1": 0.1, "beta2": 0.2,
+      "epsilon": 0.3, "momentum": 0.5, "nesterov": false, "weight_decay": 0.4, "clip_norm": 0.6,
+      "skip_z_score": 0.7, "eval_interval": 95, "save_interval": 96, "keep": 104, "keep_best": true,
+      "seed": 18446744073709551615, "micro_batch_size": 93, "freeze": "h.*", "recompute_activations": true,
+      "document_mask": true})"));
+  EXPECT_EQ(json["head"], nlohmann::json::parse(R"({
+      "chunking_method": "auto", "batch_chunk_size": 97, "acc_policy": "compact", "recompute": true,
+      "label_smoothing": 0.125, "z_loss": 0.25, "gradient_filter": "none"})"));
 }
 
 TEST_F(CheckpointTest, ALlamaComesBackWithEveryFieldOfItsConfig) {

@@ -99,7 +99,11 @@ TEST_F(DeviceTrainingTest, AHeadsLossesAreThoseOfF64) {
       const DeviceGuard host(kHost);
       data = {.features = random_tensor({60, 8}, 1).to(dtype), .targets = random_indices({60}, 5, 2)};
     }
-    HeadTrainer trainer({.bias = true, .batch_size = 16, .held_out = 0.2}, data);
+    HeadTrainConfig config;
+    config.bias = true;
+    config.batch_size = 16;
+    config.held_out = 0.2;
+    HeadTrainer trainer(config, data);
     std::vector<double> list;
     for (int64_t step = 0; step < kSteps; ++step) list.push_back(trainer.step().loss);
     list.push_back(trainer.evaluate().loss);

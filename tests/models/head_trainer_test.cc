@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tapehead/core/file.h"
@@ -46,7 +47,14 @@ class HeadTrainerTest : public testing::Test {
   void write(const Tensor& features, const Tensor& targets) const {
     write_safetensors(path_, {{"features", features}, {"targets", targets}});
   }
-  static HeadTrainConfig config() { return {.bias = true, .steps = 200, .batch_size = 256, .peak_lr = 0.1}; }
+  static HeadTrainConfig config() {
+    HeadTrainConfig c;
+    c.bias = true;
+    c.steps = 200;
+    c.batch_size = 256;
+    c.peak_lr = 0.1;
+    return c;
+  }
 
   const std::string path_ = testing::TempDir() + "features.safetensors";
   Tensor features_, targets_;
@@ -164,26 +172,28 @@ TEST_F(HeadTrainerTest, ResumedItIsBitIdenticalToNeverHavingStopped) {
 }
 
 TEST_F(HeadTrainerTest, EveryFieldOfItsStateIsKept) {
+  HeadTrainConfig every;
+  every.classes = 2;
+  every.bias = true;
+  every.held_out = 0.75;
+  every.steps = 3;
+  every.batch_size = 4;
+  every.schedule = "wsd";
+  every.peak_lr = 0.5;
+  every.min_lr = 0.25;
+  every.warmup_steps = 5;
+  every.decay_steps = 6;
+  every.optimizer = {.name = "sgd", .momentum = 0.125, .nesterov = false};
+  every.clip_norm = 7;
+  every.skip_z_score = 8;
+  every.eval_interval = 9;
+  every.save_interval = 10;
+  every.keep = 11;
+  every.keep_best = true;
+  every.head = {.batch_chunk_size = 12, .label_smoothing = 0.1};
+  every.seed = ~uint64_t{0};
   const HeadTrainState state = {
-      .config = {.classes = 2,
-                 .bias = true,
-                 .steps = 3,
-                 .batch_size = 4,
-                 .schedule = "wsd",
-                 .peak_lr = 0.5,
-                 .min_lr = 0.25,
-                 .warmup_steps = 5,
-                 .decay_steps = 6,
-                 .optimizer = {.name = "sgd", .momentum = 0.125, .nesterov = false},
-                 .clip_norm = 7,
-                 .skip_z_score = 8,
-                 .eval_interval = 9,
-                 .save_interval = 10,
-                 .keep = 11,
-                 .keep_best = true,
-                 .head = {.batch_chunk_size = 12, .label_smoothing = 0.1},
-                 .held_out = 0.75,
-                 .seed = ~uint64_t{0}},
+      .config = every,
       .progress = {.step = 13,
                    .loss = {.mean_sum = 1.5, .square_sum = 2.5, .count = 3},
                    .guard = {.loss = {.mean_sum = 3.5, .square_sum = 4.5, .count = 5},
@@ -206,6 +216,28 @@ TEST_F(HeadTrainerTest, EveryFieldOfItsStateIsKept) {
   EXPECT_EQ(back.filter.seed, state.filter.seed);
   EXPECT_EQ(back.filter.next, state.filter.next);
   EXPECT_EQ(back.data, state.data);
+
+  // The keys by which older folders are read.
+  const auto json = nlohmann::json::parse(to_json(state));
+  EXPECT_EQ(json["training"], nlohmann::json::parse(R"({
+      "classes": 2, "bias": true, "held_out": 0.75, "steps": 3, "batch_size": 4, "schedule": "wsd",
+      "peak_lr": 0.5, "min_lr": 0.25, "warmup_steps": 5, "decay_steps": 6, "optimizer": "sgd", "beta1": 0.9,
+      "beta2": 0.95, "epsilon": 1e-8, "momentum": 0.125, "nesterov": false, "weight_decay": 0.1,
+      "clip_norm": 7, "skip_z_score": 8, "eval_interval": 9, "save_interval": 10, "keep": 11,
+      "keep_best": true, "seed": 18446744073709551615})"));
+}
+
+// They are `tapehead train-head`'s, and differ from those of `train`.
+TEST_F(HeadTrainerTest, ItsDefaultsStay) {
+  const HeadTrainConfig c;
+  EXPECT_EQ(c.steps, 1000);
+  EXPECT_EQ(c.batch_size, 4096);
+  EXPECT_EQ(c.peak_lr, 1e-2);
+  EXPECT_EQ(c.min_lr, 0);
+  EXPECT_EQ(c.warmup_steps, 0);
+  EXPECT_EQ(c.optimizer.weight_decay, 0);
+  EXPECT_EQ(c.clip_norm, 0);
+  EXPECT_EQ(c.eval_interval, 0);
 }
 
 TEST_F(HeadTrainerTest, OtherFeaturesDoNotResumeIt) {

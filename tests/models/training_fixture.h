@@ -38,15 +38,14 @@ class TrainingFixture : public testing::Test {
   TokenFile held_out() const { return TokenFile::open(folder_ + "/held_out.tokens"); }
 
   static TrainConfig tiny_config() {
-    return {
-        .model = {.vocab_size = 11, .n_layer = 2, .n_head = 2, .n_embd = 8, .n_positions = 6, .dropout = 0.1},
-        .steps = 30,
-        .batch_size = 4,
-        .peak_lr = 1e-2,
-        .min_lr = 1e-3,
-        .warmup_steps = 3,
-        .eval_interval = 7,
-        .seed = 5};
+    return {{.steps = 30,
+             .batch_size = 4,
+             .peak_lr = 1e-2,
+             .min_lr = 1e-3,
+             .warmup_steps = 3,
+             .eval_interval = 7,
+             .seed = 5},
+            {.vocab_size = 11, .n_layer = 2, .n_head = 2, .n_embd = 8, .n_positions = 6, .dropout = 0.1}};
   }
 
   const std::string folder_ =
