@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tapehead/core/error.h"
+#include "tapehead/tools/format.h"
 
 namespace tapehead {
 
@@ -89,11 +90,16 @@ Option Command::add_flag(const std::string& name, bool& value, const std::string
   return Option(app_->add_flag(name, value, help));
 }
 
-void Command::show_defaults() { app_->option_defaults()->always_capture_default(); }
+void Command::show_defaults_from_here() { app_->option_defaults()->always_capture_default(); }
 void Command::footer(const std::string& text) { app_->footer(text); }
 void Command::callback(std::function<void()> work) { app_->callback(std::move(work)); }
 
 std::string Command::name() const { return app_->get_name(); }
+
+std::string Command::invocation() const {
+  CLI::App* outer = app_->get_parent();
+  return (outer ? Command(outer).invocation() + " " : "") + shell_quote(name());
+}
 
 std::vector<Option> Command::options() const {
   std::vector<Option> list;

@@ -72,7 +72,7 @@ class Command {
   /// "!--no-NAME" sets `value` to false.
   Option add_flag(const std::string& name, bool& value, const std::string& help);
   /// show_default(), for all options that are added from here on.
-  void show_defaults();
+  void show_defaults_from_here();
 
   /// What --help ends with.
   void footer(const std::string& text);
@@ -81,6 +81,8 @@ class Command {
 
   /// As the user called it.
   std::string name() const;
+  /// With those that stand before it, as words of a shell: "bin/tapehead train".
+  std::string invocation() const;
   /// In the order they were added, without --help.
   std::vector<Option> options() const;
   std::optional<Option> find_option(const std::string& name) const;

@@ -1,5 +1,7 @@
 #include "tapehead/tools/compute_options.h"
 
+#include "tapehead/core/byte_size.h"
+
 namespace tapehead {
 
 void add_threads_option(Command command) {
@@ -13,6 +15,15 @@ void ComputeOptions::add_device_to(Command command) {
 void ComputeOptions::add_to(Command command) {
   add_device_to(command);
   add_threads_option(command);
+}
+
+void MemoryLimit::add_to(Command command) {
+  command.add_option("--memory-limit", text_, "do not begin a run that takes more; left out: what is free")
+      .type_name("SIZE");
+}
+
+std::optional<int64_t> MemoryLimit::given() const {
+  return text_.empty() ? std::nullopt : std::optional(parse_size(text_));
 }
 
 DeviceGuard ComputeOptions::use_device() const {

@@ -1,6 +1,8 @@
-// --device and --threads, the same for every command that computes.
+// --device, --threads and --memory-limit, the same for every command that computes.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "tapehead/core/device.h"
@@ -31,6 +33,20 @@ class ComputeOptions {
 
  private:
   std::string device_;
+};
+
+/// How many bytes a run may take.
+class MemoryLimit {
+ public:
+  /// Adds --memory-limit SIZE.
+  void add_to(Command command);
+  /// Throws ValueError unless what was given is a size.
+  void validate() const { given(); }
+
+  std::optional<int64_t> given() const;
+
+ private:
+  std::string text_;
 };
 
 }  // namespace tapehead

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tapehead/tools/command_line.h"
-#include "tapehead/tools/run_folder.h"
+#include "tapehead/tools/run_data.h"
 
 namespace tapehead {
 

@@ -12,7 +12,7 @@
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
-#include "tapehead/tools/run_folder.h"
+#include "tapehead/tools/run_data.h"
 
 namespace tapehead {
 

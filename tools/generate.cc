@@ -16,7 +16,7 @@
 #include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/progress_line.h"
-#include "tapehead/tools/run_folder.h"
+#include "tapehead/tools/run_data.h"
 #include "tapehead/tools/stop_strings.h"
 
 namespace tapehead {
@@ -115,7 +115,7 @@ void add_generate(Command program) {
   const auto command = std::make_shared<GenerateCommand>();
   GenerateOptions& options = command->options;
   SamplerOptions& sampler = options.sampler;
-  generate.show_defaults();
+  generate.show_defaults_from_here();
   generate.add_option("RUN", command->run, "folder of the run").required();
   Option prompt = generate.add_option("--prompt", command->prompt, "what the text begins with");
   Option prompt_file = generate.add_option("--prompt-file", command->prompt_file, "or the whole of this file")

@@ -75,7 +75,7 @@ void add_import(Command program) {
   Command command =
       program.add_command("import", "Take over a model from a folder of Hugging Face's transformers");
   const auto options = std::make_shared<ImportOptions>();
-  command.show_defaults();
+  command.show_defaults_from_here();
   command.add_option("DIR", options->folder, "folder with config.json, model.safetensors and a tokenizer")
       .required();
   command.add_option("--out", options->out, "folder of the run").type_name("FOLDER").required();

@@ -1,8 +1,8 @@
-// A run's folder: what stands in it under which name, and the tokens that the run is made from.
+// A run's folder: what stands in it under which name.
 //
 //   tokenizer/               tokenizer.json, vocab.json and merges.txt
 //   tokens/                  the sources as tokens (models/dataset_folder.h), unless they are kept elsewhere
-//   data.json                where the tokens are, and how sources are weighed
+//   data.json                where the tokens are, and how sources are weighed (tools/run_data.h)
 //   config.json              the options that it was begun with, for --config (tools/option_layers.h)
 //   checkpoint.safetensors   the model and all that training goes on from (models/checkpoint.h); others that
 //                            are kept stand beside it (models/checkpoint_files.h)
@@ -15,13 +15,7 @@
 //   lock                     while a process trains here (tools/run_lock.h)
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
-
-#include "tapehead/models/dataset.h"
-#include "tapehead/models/tokenizer.h"
 
 namespace tapehead {
 
@@ -42,56 +36,7 @@ struct RunFolder {
   std::string summary() const { return path + "/summary.json"; }
 };
 
-/// Where a run's tokens come from: sources, or token files.
-struct DataOptions {
-  std::vector<std::string> sources;  ///< PATH or PATH=WEIGHT, a file or a folder (models/documents.h); or
-  std::string text;                  ///< a single file; or
-  std::string tokens;                ///< a token file to train on, and
-  std::string held_out_tokens;       ///< one to measure on, or empty
-  std::string tokenizer;             ///< folder of the one to use; empty: one is trained on the sources
-  int64_t vocab_size = 8192;         ///< of a tokenizer that is trained
-  double held_out = 0.05;            ///< fraction of the documents, or of a single text
-  int64_t split_seed = 0;            ///< chooses what is held out
-  bool skip_bad_lines = false;       ///< of JSON
-  bool document_mask = false;        ///< attention stays within a document: for TrainConfig
-  std::string shards;                ///< folder for the tokens of sources; empty: the run's own
-  std::string shard_size = "256MiB";
-
-  /// Whether anything is named to train on.
-  bool any() const { return !sources.empty() || !text.empty() || !tokens.empty(); }
-};
-
-struct RunData {
-  std::string name;  ///< of the sources, for people
-  Dataset training;
-  std::optional<Dataset> held_out;
-  std::optional<Tokenizer> tokenizer;  ///< absent: the tokens came without one
-};
-
-/// Trains the tokenizer and encodes the sources, unless that is done already, and says on standard output
-/// which, and what was left out, passed over, or longer than `context`, so that it will be split. Throws what
-/// prepare_dataset throws; ValueError for a weight that is no positive number.
-RunData prepare_data(const RunFolder& run, const DataOptions& options, int64_t context);
-
-/// Throws ValueError if sources are named that the run's tokens were not made from.
-void check_data(const RunFolder& run, const DataOptions& options);
-
-/// The tokens of a run that was prepared before. Throws ValueError if there are none, or others by now.
-RunData open_data(const RunFolder& run);
-
-/// Throws ValueError unless the tokenizer in the run's folder, with this hash, is the one that its checkpoint
-/// tells of, with that one; empty hashes are unknown.
-void check_tokenizer(const RunFolder& run, const std::string& checkpoint_hash,
-                     const std::string& tokenizer_hash);
-
-/// Tokenizer::train, with a progress line.
-Tokenizer train_tokenizer(std::string_view text, int64_t vocab_size);
-
 /// Throws ValueError unless there is nothing at `path`, or an empty folder.
 void check_new_folder(const std::string& path);
-
-/// Bytes of text that the targets in `data` stand for: all tokens but each stream's first, prompts and ends
-/// of text.
-int64_t target_bytes(const Dataset& data, const Tokenizer& tokenizer);
 
 }  // namespace tapehead

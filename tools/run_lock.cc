@@ -5,7 +5,7 @@
 
 namespace tapehead {
 
-RunLock::RunLock(const std::string& folder, const char* program)
+RunLock::RunLock(const std::string& folder, const std::string& program)
     : lock_(folder, [&](const std::string& process) {
         fail<ValueError>(
             "[{}] process {} is at work in {}: wait until it ends, stop it, or name another folder with "

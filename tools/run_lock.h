@@ -12,7 +12,7 @@ class RunLock {
   /// Makes the folder if it is not there, and removes what a process that was killed left unfinished in it.
   /// `program` begins the error. Throws ValueError that names the process that has the right, SystemError if
   /// the machine refuses.
-  explicit RunLock(const std::string& folder, const char* program = "train");
+  RunLock(const std::string& folder, const std::string& program);
 
   /// Gives the right back: removes FOLDER/lock, and the folder if there is nothing in it.
   void release() { lock_.release(); }

@@ -17,7 +17,7 @@
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/progress_line.h"
-#include "tapehead/tools/run_folder.h"
+#include "tapehead/tools/run_data.h"
 
 namespace tapehead {
 

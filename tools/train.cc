@@ -13,10 +13,8 @@
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/memory_report.h"
 #include "tapehead/tools/memory_trace.h"
-#include "tapehead/tools/option_layers.h"
 #include "tapehead/tools/product_floor.h"
-#include "tapehead/tools/run_folder.h"
-#include "tapehead/tools/run_lock.h"
+#include "tapehead/tools/run_data.h"
 #include "tapehead/tools/run_session.h"
 #include "tapehead/tools/sample_log.h"
 #include "tapehead/tools/train_arguments.h"
@@ -72,25 +70,22 @@ void print_summary(const json& summary) {
 // ---- The work
 
 /// Trains what is left, and says what came of it.
-void train(Trainer& trainer, RunLock& lock, const RunFolder& run, const RunData& data, const MemoryPlan& plan,
-           int64_t held_out_bytes, const TrainArguments& options, const std::string& program) {
+void train(Trainer& trainer, RunSession& session, const RunData& data, const MemoryPlan& plan,
+           int64_t held_out_bytes, const TrainArguments& options) {
+  const RunFolder& run = session.folder();
   const TrainConfig& config = trainer.config();
   const ModelConfig& model = config.model;
   if (options.capture) trainer.capture_steps();
   const std::string step_tokens = format_count(config.batch_size * model.n_positions);
-  RunSession session = {
-      .folder = run,
-      .lock = lock,
+  RunDescription description = {
       .headline = fmt::format("model: {} parameters; {} steps of {} tokens",
                               format_count(trainer.model().parameter_count()),
                               format_count(config.steps - trainer.steps_made()), step_tokens),
-      .program = shell_quote(program) + " train",
       .subject = {.steps = config.steps,
                   .unit = "tokens",
                   .dtype = config.dtype,
                   .device = trainer.model().device(),
                   .step_flops = product_flops(trainer.model(), config.batch_size)},
-      .log_every = options.log_every,
       .subtitle = fmt::format("{} · {} layers, width {}, context {}, vocabulary {} · {} tokens a step",
                               data.name, model.n_layer, model.n_embd, model.n_positions,
                               format_count(model.vocab_size), step_tokens),
@@ -101,20 +96,20 @@ void train(Trainer& trainer, RunLock& lock, const RunFolder& run, const RunData&
                       "[train] --sample-prompt needs a tokenizer, and {} has none", run.path);
     samples.emplace(run.samples(), trainer.progress().evaluated_step, options.sample_prompts,
                     *data.tokenizer);
-    session.on_evaluation = [&](int64_t step) { samples->write(trainer.model(), step); };
+    description.on_evaluation = [&](int64_t step) { samples->write(trainer.model(), step); };
   }
   std::unique_ptr<MemoryTrace> trace;
   if (trainer.steps_made() == 0)
     trace = std::make_unique<MemoryTrace>(trainer.model(), plan.parameters, plan.optimizer);
-  session.on_step = [&](const StepMetrics&) {
+  description.on_step = [&](const StepMetrics&) {
     if (!trace) return;
     write_file_atomically(run.memory(), memory_over_a_step(plan, trace->moments()));
     trace.reset();
   };
-  const RunResult result = train_in_folder(trainer, session);
+  const RunResult result = session.train(trainer, description);
   if (!result.finished) return;
   const json summary = summarize(result, trainer.head_memory(), held_out_bytes);
-  write_summary(run, summary);
+  session.write_summary(summary);
   print_summary(summary);
   fmt::print("written to {}: the model, metrics.jsonl, loss.svg\n", run.path);
 }
@@ -149,63 +144,54 @@ std::string adopt(TrainArguments& options, bool context_given) {
   return checkpoint;
 }
 
-void start(TrainArguments& options, Command command, const std::string& program) {
-  const RunFolder run = {options.out};
+void start(TrainArguments& options, const Command& command) {
   TrainConfig& config = options.config;
   options.settle(command);
-  const DeviceGuard device = options.compute.use_device();
+  const DeviceGuard device = options.run.compute.use_device();
   const bool context_given = command.given("--context");
   const std::string from = adopt(options, context_given);
   check<ValueError>(options.data.any(),
                     "[train] there is nothing to train on; name a file or a folder with --data PATH");
-  RunLock lock(run.path);
-  check<ValueError>(
-      !std::filesystem::exists(run.checkpoint()),
-      "[train] {} holds a run already; go on with --resume {}, or name another folder with --out", run.path,
-      shell_quote(run.path));
+  RunSession session(command, options.run);
+  const RunFolder& run = session.folder();
 
   RunData data = prepare_data(run, options.data, config.model.n_positions);
   if (from.empty()) config.model.vocab_size = data.training.vocab_size();
   config.tokenizer = data.tokenizer ? "tokenizer" : "";
   const int64_t bytes = held_out_bytes(data);
-  check_parameters_fit(config, options.memory_bytes());
+  check_parameters_fit(config, options.run.memory_limit.given());
   MemoryPlan plan;
   Trainer trainer(config, std::move(data.training), std::move(data.held_out),
                   {.from = from, .on_model = [&](const LanguageModel& model) {
-                     plan = report_memory(model, config, options.capture, options.memory_bytes());
+                     plan = report_memory(model, config, options.capture, options.run.memory_limit.given());
                      write_file_atomically(run.memory(), memory_over_a_step(plan));
                    }});
-  std::vector<std::string> left_out = {"config", "resume"};
-  if (!from.empty() && !context_given) left_out.push_back("context");  // it is the other model's
-  write_file_atomically(run.config(), resolved_config(command, left_out));
-  train(trainer, lock, run, data, plan, bytes, options, program);
+  // A context that was not given is the other model's.
+  session.write_config(from.empty() || context_given ? std::vector<std::string>{}
+                                                     : std::vector<std::string>{"context"});
+  train(trainer, session, data, plan, bytes, options);
 }
 
-void resume(const TrainArguments& options, std::optional<int64_t> steps, const std::string& program) {
-  const DeviceGuard device = options.compute.use_device();
-  const RunFolder run = {options.resume};
-  check<ValueError>(std::filesystem::exists(run.checkpoint()), "[train] {} holds no checkpoint to go on from",
-                    run.path);
-  RunLock lock(run.path);
+void resume(const TrainArguments& options, const Command& command) {
+  const DeviceGuard device = options.run.compute.use_device();
+  RunSession session(command, options.run);
+  const RunFolder& run = session.folder();
   check_data(run, options.data);
   const TrainState state = read_train_state(run.checkpoint());
-  if (state.progress.step >= steps.value_or(state.config.steps)) {
-    // Without a summary of that end, it is made below: there are no steps left, only the evaluation.
-    if (const std::optional<json> summary = read_summary(run, state.progress.step)) {
-      fmt::print("training: all {} steps are made already (skipped)\n", format_count(state.progress.step));
-      print_summary(*summary);
-      return;
-    }
+  const int64_t steps = command.given("--steps") ? options.config.steps : state.config.steps;
+  if (const std::optional<json> summary = session.ended(state.progress.step, steps)) {
+    print_summary(*summary);
+    return;
   }
   RunData data = open_data(run);
   const int64_t bytes = held_out_bytes(data);
   MemoryPlan plan;
   Trainer trainer = Trainer::resume(
       run.checkpoint(), std::move(data.training), std::move(data.held_out), [&](const LanguageModel& model) {
-        plan = report_memory(model, state.config, options.capture, options.memory_bytes());
+        plan = report_memory(model, state.config, options.capture, options.run.memory_limit.given());
       });
-  if (steps) trainer.set_steps(*steps);
-  train(trainer, lock, run, data, plan, bytes, options, program);
+  trainer.set_steps(steps);
+  train(trainer, session, data, plan, bytes, options);
 }
 
 }  // namespace
@@ -220,14 +206,7 @@ void add_train(Command program) {
       "  tapehead train --data book.txt=2 --data notes/=1 --out runs/both --document-mask\n"
       "  tapehead train --config runs/book/config.json --out runs/faster --lr 0.003\n"
       "  tapehead train --resume runs/book --steps 1000");
-  train.callback([=] {
-    if (options->resume.empty()) {
-      start(*options, train, program.name());
-    } else {
-      const bool steps = train.given("--steps");
-      resume(*options, steps ? std::optional(options->config.steps) : std::nullopt, program.name());
-    }
-  });
+  train.callback([=] { options->run.resume.empty() ? start(*options, train) : resume(*options, train); });
 }
 
 }  // namespace tapehead

@@ -1,12 +1,8 @@
 #include "tapehead/tools/train_arguments.h"
 
-#include "tapehead/core/byte_size.h"
 #include "tapehead/core/error.h"
 #include "tapehead/tools/data_arguments.h"
-#include "tapehead/tools/option_conditions.h"
-#include "tapehead/tools/option_layers.h"
 #include "tapehead/tools/presets.h"
-#include "tapehead/tools/training_options.h"
 
 namespace tapehead {
 
@@ -57,16 +53,13 @@ void add_training_options(Command train, TrainArguments& arguments) {
 }  // namespace
 
 void TrainArguments::add_options(Command train) {
-  train.show_defaults();
-  train.add_option("--out", out, "folder of the run").type_name("FOLDER");
-  train.add_option("--preset", preset, "options that have a name together: " + preset_names())
-      .type_name("NAME");
+  train.show_defaults_from_here();
+  run.add_folder_options(train);
   train
-      .add_option(
-          "--config", config_file,
-          "a JSON file of options, as config.json in a run's folder; the command line goes before it, and it "
-          "before the preset")
-      .type_name("FILE");
+      .add_option("--preset", preset,
+                  "options that have a name together; --config and the command line go before them: " +
+                      preset_names())
+      .type_name("NAME");
   Option from_option =
       train
           .add_option("--from", from,
@@ -78,33 +71,20 @@ void TrainArguments::add_options(Command train) {
                            "--rope-theta", "--tied-head", "--vocab-size"})
     from_option.excludes(name);
   add_training_options(train, *this);
-  add_run_options(train, config);
-  // Sources are allowed, to make sure that they are the run's.
-  add_resume_option(train, resume, {"--text", "--data"});
-  train.add_option("--steps", config.steps, "how many, those before a resume included");
-  compute.add_to(train);
+  // Sources are allowed with --resume, to make sure that they are the run's.
+  run.add_run_options(train, config, {"--text", "--data"});
+  run.memory_limit.add_to(train);
   train.add_flag("--capture", capture, "on cuda: record a step once and replay it, which spares the host");
-  train
-      .add_option("--memory-limit", memory_limit,
-                  "do not begin a run that takes more; left out: what is free")
-      .type_name("SIZE");
   train
       .add_option(
           "--sample-prompt", sample_prompts,
           "let the model go on from this text at every evaluation, for `tapehead report`; may be given again")
       .one_at_a_time()
       .type_name("TEXT");
-  train.add_option("--log-every", log_every,
-                   "print progress to standard error every so many steps; 0: never");
 }
 
 void TrainArguments::settle(Command train) {
-  const GivenOptions given(train);
-  if (!config_file.empty()) apply_config(train, config_file);
-  check_contradictions(train);
-  if (!preset.empty()) apply_preset(train, preset);
-  given.check_effects();
-
+  run.settle(train, preset);
   check<ValueError>(accumulate >= 1, "[train] --accumulate is {}, but a step has at least 1 part",
                     accumulate);
   config.micro_batch_size = (config.batch_size + accumulate - 1) / accumulate;
@@ -114,11 +94,6 @@ void TrainArguments::settle(Command train) {
   config.model.vocab_size = data.vocab_size;
   config.document_mask = data.document_mask;
   config.validate();
-  memory_bytes();  // throws
-}
-
-std::optional<int64_t> TrainArguments::memory_bytes() const {
-  return memory_limit.empty() ? std::nullopt : std::optional(parse_size(memory_limit));
 }
 
 }  // namespace tapehead

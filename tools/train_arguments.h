@@ -1,30 +1,25 @@
 // The options of `tapehead train`: command line, config file, preset.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "tapehead/models/train_config.h"
 #include "tapehead/tools/command_line.h"
-#include "tapehead/tools/compute_options.h"
-#include "tapehead/tools/run_folder.h"
+#include "tapehead/tools/run_arguments.h"
+#include "tapehead/tools/run_data.h"
 
 namespace tapehead {
 
 struct TrainArguments {
   DataOptions data;
   TrainConfig config;
+  RunArguments run{.out = "runs/train"};
   std::string dtype = "f32";
   int64_t accumulate = 1;
-  std::string preset, config_file;
-  std::string out = "runs/train";
-  std::string from;  ///< folder of a run, or a checkpoint in it
-  std::string resume;
-  std::string memory_limit;
-  ComputeOptions compute;
-  bool capture = false;  ///< Trainer::capture_steps()
-  int64_t log_every = 0;
+  std::string preset;
+  std::string from;                         ///< folder of a run, or a checkpoint in it
+  bool capture = false;                     ///< Trainer::capture_steps()
   std::vector<std::string> sample_prompts;  ///< texts that the model goes on with at every evaluation
 
   /// Adds all of them. What describes a new run excludes --resume.
@@ -34,9 +29,6 @@ struct TrainArguments {
   /// preset. Then `config` is complete but for what the data decide. Throws ValueError that names the options
   /// which contradict each other, a key that is no option, a value that cannot be.
   void settle(Command train);
-
-  /// Of --memory-limit. Throws ValueError unless it is a size.
-  std::optional<int64_t> memory_bytes() const;
 };
 
 }  // namespace tapehead

@@ -10,14 +10,9 @@
 #include "tapehead/core/safetensors.h"
 #include "tapehead/models/head_trainer.h"
 #include "tapehead/tools/commands.h"
-#include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
-#include "tapehead/tools/option_conditions.h"
-#include "tapehead/tools/option_layers.h"
-#include "tapehead/tools/run_folder.h"
-#include "tapehead/tools/run_lock.h"
+#include "tapehead/tools/run_arguments.h"
 #include "tapehead/tools/run_session.h"
-#include "tapehead/tools/training_options.h"
 
 namespace tapehead {
 
@@ -26,13 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-constexpr const char* kName = "train-head";
-
 struct TrainHeadOptions {
-  std::string in, out = "runs/head", resume, config_file;
+  std::string in;
   HeadTrainConfig config;
-  int64_t log_every = 0;
-  ComputeOptions compute;
+  RunArguments run{.out = "runs/head"};
 };
 
 // ---- data.json
@@ -63,19 +55,16 @@ void print_summary(const json& summary) {
 }
 
 /// Trains what is left, and says what came of it.
-void train(HeadTrainer& trainer, RunLock& lock, const RunFolder& run, const std::string& features,
-           const TrainHeadOptions& options, const std::string& program) {
+void train(HeadTrainer& trainer, RunSession& session, const std::string& features) {
+  const RunFolder& run = session.folder();
   const HeadTrainConfig& config = trainer.config();
   const Tensor& weight = trainer.parameters()[0].second;
   const std::string batch = format_count(config.batch_size);
-  const RunSession session = {
-      .folder = run,
-      .lock = lock,
+  const RunDescription description = {
       .headline =
           fmt::format("head: {} classes of {} features{}; {} steps of {} rows", format_count(config.classes),
                       format_count(weight.size(1)), config.bias ? ", and a bias" : "",
                       format_count(config.steps - trainer.steps_made()), batch),
-      .program = fmt::format("{} {}", shell_quote(program), kName),
       .subject = {.steps = config.steps,
                   .unit = "rows",
                   .dtype = weight.dtype(),
@@ -83,12 +72,11 @@ void train(HeadTrainer& trainer, RunLock& lock, const RunFolder& run, const std:
                   // Two products, each of two operations for every row and weight: features need no gradient.
                   .step_flops =
                       4.0 * static_cast<double>(config.batch_size) * static_cast<double>(weight.numel())},
-      .log_every = options.log_every,
       .subtitle = fmt::format("{} · {} classes of {} features · {} rows a step",
                               fs::path(features).filename().string(), format_count(config.classes),
                               format_count(weight.size(1)), batch),
       .unit = "row"};
-  const RunResult result = train_in_folder(trainer, session);
+  const RunResult result = session.train(trainer, description);
   if (!result.finished) return;
   write_safetensors(run.head(), trainer.parameters());
   json summary = {{"steps", result.step}};
@@ -97,89 +85,68 @@ void train(HeadTrainer& trainer, RunLock& lock, const RunFolder& run, const std:
     summary["held_out_accuracy"] = result.evaluation->accuracy;
     summary["held_out_rows"] = result.evaluation->tokens;
   }
-  write_summary(run, summary);
+  session.write_summary(summary);
   print_summary(summary);
   fmt::print("written to {}; at most {} of memory at once\n", run.head(),
              format_bytes(memory_stats(weight.device()).peak_bytes));
 }
 
-void start(TrainHeadOptions& options, Command command, const std::string& program) {
-  const RunFolder run = {options.out};
-  const GivenOptions given(command);
-  if (!options.config_file.empty()) apply_config(command, options.config_file);
-  check_contradictions(command);
-  given.check_effects();
+void start(TrainHeadOptions& options, const Command& command) {
+  options.run.settle(command);
   options.config.validate();
-  const DeviceGuard device = options.compute.use_device();
+  const DeviceGuard device = options.run.compute.use_device();
   check<ValueError>(!options.in.empty(),
                     "[train-head] there is nothing to train on; name a safetensors file "
                     "with features (rows, features) and targets (rows)");
   check<ValueError>(
-      !options.out.ends_with(".safetensors"),
+      !options.run.out.ends_with(".safetensors"),
       "[train-head] --out {} names a file: it is the folder of a run, in which head.safetensors will stand",
-      options.out);
-  RunLock lock(run.path, kName);
-  check<ValueError>(
-      !fs::exists(run.checkpoint()),
-      "[train-head] {} holds a run already; go on with --resume {}, or name another folder with --out",
-      run.path, shell_quote(run.path));
+      options.run.out);
+  RunSession session(command, options.run);
   HeadTrainer trainer(options.config, LabelledFeatures::open(options.in));
-  write_data_file(run, options.in);
-  write_file_atomically(run.config(), resolved_config(command, {"config", "resume"}));
-  train(trainer, lock, run, options.in, options, program);
+  write_data_file(session.folder(), options.in);
+  session.write_config();
+  train(trainer, session, options.in);
 }
 
-void resume(const TrainHeadOptions& options, std::optional<int64_t> steps, const std::string& program) {
-  const DeviceGuard device = options.compute.use_device();
-  const RunFolder run = {options.resume};
-  check<ValueError>(fs::exists(run.checkpoint()), "[train-head] {} holds no checkpoint to go on from",
-                    run.path);
-  RunLock lock(run.path, kName);
+void resume(const TrainHeadOptions& options, const Command& command) {
+  const DeviceGuard device = options.run.compute.use_device();
+  RunSession session(command, options.run);
+  const RunFolder& run = session.folder();
   const HeadTrainState state = read_head_state(run.checkpoint());
-  if (state.progress.step >= steps.value_or(state.config.steps)) {
-    if (const std::optional<json> summary = read_summary(run, state.progress.step)) {
-      fmt::print("training: all {} steps are made already (skipped)\n", format_count(state.progress.step));
-      print_summary(*summary);
-      return;
-    }
+  const int64_t steps = command.given("--steps") ? options.config.steps : state.config.steps;
+  if (const std::optional<json> summary = session.ended(state.progress.step, steps)) {
+    print_summary(*summary);
+    return;
   }
   const std::string features = options.in.empty() ? read_data_file(run) : options.in;
   HeadTrainer trainer = HeadTrainer::resume(run.checkpoint(), LabelledFeatures::open(features));
-  if (steps) trainer.set_steps(*steps);
+  trainer.set_steps(steps);
   write_data_file(run, features);
-  train(trainer, lock, run, features, options, program);
+  train(trainer, session, features);
 }
 
 }  // namespace
 
 void add_train_head(Command program) {
   Command command =
-      program.add_command(kName, "Train a classifier with very many classes on features of your own");
+      program.add_command("train-head", "Train a classifier with very many classes on features of your own");
   const auto options = std::make_shared<TrainHeadOptions>();
   HeadTrainConfig& config = options->config;
-  command.show_defaults();
+  command.show_defaults_from_here();
   command
       .add_option(
           "FEATURES", options->in,
           "safetensors file with features (rows, features) and targets (rows): classes, -100 for rows that "
           "do not count. With --resume only if the file was moved")
       .type_name("FILE");
-  command.add_option("--out", options->out, "folder of the run").type_name("FOLDER");
-  command
-      .add_option("--config", options->config_file,
-                  "a JSON file of options, as config.json in a run's folder; the command line goes before it")
-      .type_name("FILE");
+  options->run.add_folder_options(command);
   command.add_option("--classes", config.classes, "0: the largest target and one");
   command.add_flag("--bias", config.bias, "with a bias");
   command.add_option("--batch-size", config.batch_size, "rows in a step");
   command.add_option("--held-out", config.held_out, "fraction of the rows to measure on; 0: none");
   command.add_option("--seed", config.seed, "of the rows' order");
-  add_run_options(command, config);
-  add_resume_option(command, options->resume, {"FEATURES"});
-  command.add_option("--steps", config.steps, "how many, those before a resume included");
-  options->compute.add_to(command);
-  command.add_option("--log-every", options->log_every,
-                     "print progress to standard error every so many steps; 0: never");
+  options->run.add_run_options(command, config, {"FEATURES"});
   command.footer(
       "The run's folder holds head.safetensors, with weight (classes, features) and bias, once all steps are "
       "made; the\n"
@@ -187,14 +154,8 @@ void add_train_head(Command program) {
       "Example:\n"
       "  tapehead train-head features.safetensors --classes 50257 --steps 2000 --lr 0.01 --out runs/head\n"
       "  tapehead train-head --resume runs/head --steps 4000");
-  command.callback([=] {
-    if (options->resume.empty()) {
-      start(*options, command, program.name());
-    } else {
-      const bool steps = command.given("--steps");
-      resume(*options, steps ? std::optional(options->config.steps) : std::nullopt, program.name());
-    }
-  });
+  command.callback(
+      [=] { options->run.resume.empty() ? start(*options, command) : resume(*options, command); });
 }
 
 }  // namespace tapehead

@@ -9,7 +9,7 @@
 #include "tapehead/models/checkpoint_files.h"
 #include "tapehead/models/trainer.h"
 #include "tapehead/tests/tools/program_fixture.h"
-#include "tapehead/tools/run_folder.h"
+#include "tapehead/tools/run_data.h"
 
 namespace tapehead::testing_program {
 namespace {

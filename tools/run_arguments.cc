@@ -1,6 +1,10 @@
-#include "tapehead/tools/training_options.h"
+#include "tapehead/tools/run_arguments.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "tapehead/tools/option_conditions.h"
+#include "tapehead/tools/option_layers.h"
 
 namespace tapehead {
 
@@ -64,20 +68,44 @@ static void add_head_options(Command command, HeadConfig& head) {
   }
 }
 
-void add_run_options(Command command, RunConfig& config) {
-  config.save_interval = 250;
-  add_pauses(command, config);
-  add_optimizer_options(command, config);
-  add_head_options(command, config.head);
-}
-
-void add_resume_option(Command command, std::string& folder, std::initializer_list<std::string> allowed) {
+static void add_resume_option(Command command, std::string& folder,
+                              std::initializer_list<std::string> allowed) {
   const std::vector<Option> others = command.options();
   Option resume =
       command.add_option("--resume", folder, "go on with the run in this folder").type_name("FOLDER");
   for (Option option : others) {
     if (std::ranges::count(allowed, option.name()) == 0) resume.excludes(option);
   }
+}
+
+void RunArguments::add_folder_options(Command command) {
+  command.add_option("--out", out, "folder of the run").type_name("FOLDER");
+  command
+      .add_option("--config", config_file,
+                  "a JSON file of options, as config.json in a run's folder; the command line goes before it")
+      .type_name("FILE");
+}
+
+void RunArguments::add_run_options(Command command, RunConfig& config,
+                                   std::initializer_list<std::string> allowed) {
+  config.save_interval = 250;
+  add_pauses(command, config);
+  add_optimizer_options(command, config);
+  add_head_options(command, config.head);
+  add_resume_option(command, resume, allowed);
+  command.add_option("--steps", config.steps, "how many, those before a resume included");
+  compute.add_to(command);
+  command.add_option("--log-every", log_every,
+                     "print progress to standard error every so many steps; 0: never");
+}
+
+void RunArguments::settle(Command command, const std::string& preset) {
+  const GivenOptions given(command);
+  if (!config_file.empty()) apply_config(command, config_file);
+  check_contradictions(command);
+  if (!preset.empty()) apply_preset(command, preset);
+  given.check_effects();
+  memory_limit.validate();
 }
 
 }  // namespace tapehead
