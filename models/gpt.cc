@@ -12,12 +12,11 @@ namespace tapehead {
 
 // ---- Initialisation
 
-GPT::GPT(const ModelConfig& config, uint64_t seed, DType dtype, Device device) : LanguageModel(config) {
+GPT::GPT(const ModelConfig& config, Initializer make) : LanguageModel(config) {
   const int64_t F = config_.n_embd, inner = config_.inner();
   constexpr double kDeviation = 0.02;
   const double residual_deviation = kDeviation / std::sqrt(2.0 * static_cast<double>(config_.n_layer));
 
-  Initializer make{.generator = {.seed = seed}, .dtype = dtype, .device = device};
   const auto projection = [&](int64_t in, int64_t out, double deviation) {
     return Conv1D{.weight = make.matrix(in, out, deviation), .bias = make.vector(out, 0)};
   };

@@ -13,7 +13,9 @@ class GPT final : public LanguageModel {
   /// GPT-2's initialisation: weights are normal of deviation 0.02, in the projections onto the residual
   /// stream 0.02 / sqrt(2·n_layer); biases 0; layer norms 1. Throws ValueError on an invalid config.
   explicit GPT(const ModelConfig& config, uint64_t seed = 0, DType dtype = DType::f32,
-               Device device = default_device());
+               Device device = default_device())
+      : GPT(config, Initializer{.generator = {.seed = seed}, .dtype = dtype, .device = device}) {}
+  GPT(const ModelConfig& config, Initializer make);
 
  private:
   struct Block {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tapehead/core/checksum.h"
+#include "tapehead/core/memory.h"
 #include "tapehead/core/safetensors.h"
 #include "tapehead/core/stopwatch.h"
 #include "tapehead/models/checkpoint_tensors.h"
@@ -173,6 +174,7 @@ HeadTrainer::Rows HeadTrainer::next_batch() {
 Tensor HeadTrainer::loss(const Rows& batch, LinearCrossEntropyArgs args) const {
   args.counted_rows = batch.counted;
   if (config_.bias) args.bias = parameters_[1].second;
+  const MemoryScope scope("head");
   return linear_cross_entropy(batch.features, parameters_[0].second, batch.targets, args);
 }
 

@@ -124,9 +124,13 @@ Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets, const Linea
 
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed, DType dtype,
                                           Device device) {
+  return make_model(config, {.generator = {.seed = seed}, .dtype = dtype, .device = device});
+}
+
+std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, const Initializer& make) {
   config.validate();
-  if (config.architecture == "llama") return std::make_unique<Llama>(config, seed, dtype, device);
-  return std::make_unique<GPT>(config, seed, dtype, device);
+  if (config.architecture == "llama") return std::make_unique<Llama>(config, make);
+  return std::make_unique<GPT>(config, make);
 }
 
 }  // namespace tapehead

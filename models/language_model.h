@@ -155,5 +155,7 @@ class LanguageModel {
 /// A model of config.architecture, initialised from `seed`. Throws ValueError on an invalid config.
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed = 0,
                                           DType dtype = DType::f32, Device device = default_device());
+/// One whose parameters `make` makes.
+std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, const Initializer& make);
 
 }  // namespace tapehead

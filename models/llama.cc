@@ -40,13 +40,12 @@ static std::vector<float> rotary_frequencies(const ModelConfig& config) {
 
 // ---- Initialisation
 
-Llama::Llama(const ModelConfig& config, uint64_t seed, DType dtype, Device device) : LanguageModel(config) {
+Llama::Llama(const ModelConfig& config, Initializer make) : LanguageModel(config) {
   const int64_t F = config_.n_embd, D = config_.head_width(), inner = config_.inner();
   const int64_t queries = config_.n_head * D, keys = config_.kv_heads() * D;
   constexpr double kDeviation = 0.02;
   const double residual_deviation = kDeviation / std::sqrt(2.0 * static_cast<double>(config_.n_layer));
 
-  Initializer make{.generator = {.seed = seed}, .dtype = dtype, .device = device};
   const auto projection = [&](int64_t in, int64_t out, double deviation, bool bias) {
     return Linear{.weight = make.matrix(out, in, deviation), .bias = bias ? make.vector(out, 0) : Tensor()};
   };
@@ -74,7 +73,7 @@ Llama::Llama(const ModelConfig& config, uint64_t seed, DType dtype, Device devic
     head_ = make.matrix(config_.vocab_size, F, kDeviation);
     parameters_.emplace_back("lm_head.weight", head_);
   }
-  positions_ = rotary_table(config_.n_positions, rotary_frequencies(config_), dtype, device);
+  positions_ = rotary_table(config_.n_positions, rotary_frequencies(config_), make.dtype, make.device);
 }
 
 void Llama::Block::name_parameters(const std::string& prefix, ParameterList& list) const {

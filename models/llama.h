@@ -15,7 +15,9 @@ class Llama final : public LanguageModel {
   /// Weights are normal of deviation 0.02, in the projections onto the residual stream 0.02
   /// / sqrt(2·n_layer), as GPT's; biases 0; norms 1. Throws ValueError on an invalid config.
   explicit Llama(const ModelConfig& config, uint64_t seed = 0, DType dtype = DType::f32,
-                 Device device = default_device());
+                 Device device = default_device())
+      : Llama(config, Initializer{.generator = {.seed = seed}, .dtype = dtype, .device = device}) {}
+  Llama(const ModelConfig& config, Initializer make);
 
  private:
   struct Block {

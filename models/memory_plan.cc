@@ -4,24 +4,10 @@
 #include <cmath>
 
 #include "tapehead/core/memory.h"
+#include "tapehead/models/freeze.h"
 #include "tapehead/ops/linear_cross_entropy_plan.h"
 
 namespace tapehead {
-
-static int64_t count_parameters(ModelConfig model, int64_t layers, int64_t words, int64_t positions) {
-  model.n_layer = layers;
-  model.vocab_size = words;
-  model.n_positions = positions;
-  return make_model(model, 0)->parameter_count();
-}
-
-int64_t parameter_bytes(const ModelConfig& model, DType dtype) {
-  const int64_t least = count_parameters(model, 1, 2, 1), block = count_parameters(model, 2, 2, 1) - least,
-                word = count_parameters(model, 1, 3, 1) - least,
-                position = count_parameters(model, 1, 2, 2) - least;
-  return size_of(dtype) * (least + (model.n_layer - 1) * block + (model.vocab_size - 2) * word +
-                           (model.n_positions - 1) * position);
-}
 
 // What forward keeps of `rows` contexts of `positions` tokens each.
 static int64_t count_activations(const LanguageModel& model, int64_t rows, int64_t positions,
@@ -33,16 +19,19 @@ static int64_t count_activations(const LanguageModel& model, int64_t rows, int64
   return memory_stats(model.device()).live_bytes - before;
 }
 
-MemoryPlanner::MemoryPlanner(const LanguageModel& model, const TrainConfig& config, bool recorded)
-    : config_(config),
-      device_(model.device()),
-      recorded_(recorded),
-      trains_head_(model.head_weight().requires_grad()) {
+MemoryPlanner::MemoryPlanner(const TrainConfig& config, bool recorded)
+    : config_(config), device_(default_device()), recorded_(recorded) {
+  config.validate();
+  const auto outline = make_model(config.model, {.dtype = config.dtype, .outline = true});
+  const LanguageModel& model = *outline;
+  if (!config.freeze.empty()) freeze(model.parameters(), config.freeze);
   for (const auto& [name, p] : model.parameters()) {
     fixed_.parameters += p.bytes();
     if (p.requires_grad()) fixed_.gradients += p.bytes();
+    if (is_half(p.dtype())) fixed_.start += p.numel() * size_of(DType::f32);
   }
   fixed_.optimizer = optimizer_bytes(model.parameters(), config.optimizer);
+  trains_head_ = model.head_weight().requires_grad();
 
   const int64_t positions = std::min<int64_t>(config.model.n_positions, 16);
   const auto count = [&](int64_t rows, bool recompute) {
@@ -80,7 +69,7 @@ MemoryPlan MemoryPlanner::plan(int64_t micro_batch) const {
     const int64_t own = config_.recompute_activations ? earlier / config_.model.n_layer : earlier;
     step = plan.recording = plan.activations + plan.head + block + plan.gradients + own;
   }
-  plan.peak = plan.parameters + plan.optimizer + step;
+  plan.peak = plan.parameters + plan.optimizer + std::max(step, plan.start);
   return plan;
 }
 

@@ -1,4 +1,4 @@
-// How much memory a training step will take, before the first one.
+// How much memory a training step will take, before anything of the run is there.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,28 @@ struct MemoryPlan {
   /// Chunks of logits, and gradients of hidden state and weight: plan_linear_cross_entropy's.
   int64_t head = 0;
 
+  /// Of a model of 16 bits, before its first step: random weights of f32, of which its own are the rounding.
+  int64_t start = 0;
+
   /// Of a recorded step (captured_step.h), else 0: what it keeps from all others to the run's end. Tensors of
   /// different sizes do not follow each other in its memory, so here activations, head and gradients add up.
   int64_t recording = 0;
 
   /// At once: gradients pile up while activations are freed, so whichever are more count; with a recording,
-  /// that. What the backward of one block takes while it runs is not in it: up to 15 % of the peak in a model
-  /// of three layers, less in deeper ones. Nor is, beside a recording, an evaluation, or a batch that it does
-  /// not fit.
+  /// that; or the start, if it takes more than a step. What the backward of one block takes while it runs is not
+  /// in it: up to 15 % of the peak in a model of three layers, less in deeper ones. Nor is, beside a recording,
+  /// an evaluation, or a batch that it does not fit.
   int64_t peak = 0;
 };
 
-/// Bytes of the parameters of a model that does not stand yet: counted on models of one
-/// and two of its blocks, since every size is linear in layers, vocabulary and positions.
-/// Throws what ModelConfig::validate does.
-int64_t parameter_bytes(const ModelConfig& model, DType dtype);
-
-/// Plans for one model with micro-batches of any size. What a row of activations takes is
-/// counted on two short rows of tokens that go through the model, so it is true of every
-/// architecture; that takes a small part of a step.
+/// Plans for one config with micro-batches of any size, on the device that is the default one when it is made.
+/// From shapes alone: parameters are those of the model's outline (Initializer::outline), and what a row of
+/// activations takes is counted on two short rows of tokens that go through it. So it is true of every
+/// architecture, and takes a small part of a step's time and one matrix's memory.
 class MemoryPlanner {
  public:
-  /// `model`: with the parameters frozen that will be; `recorded`: whether the device will record the step.
-  /// Throws what a step of it does: OutOfMemoryError, for one.
-  MemoryPlanner(const LanguageModel& model, const TrainConfig& config, bool recorded = false);
+  /// `recorded`: whether the device will record the step. Throws what TrainConfig::validate and freeze() do.
+  explicit MemoryPlanner(const TrainConfig& config, bool recorded = false);
 
   /// With `micro_batch` contexts at once.
   MemoryPlan plan(int64_t micro_batch) const;

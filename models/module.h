@@ -20,9 +20,12 @@ void zero_grad(const ParameterList& parameters);
 /// Makes parameters that require a gradient, drawing from one stream in the order in
 /// which they are asked for.
 struct Initializer {
-  Generator generator;
+  Generator generator = {};
   DType dtype = DType::f32;
   Device device = default_device();
+  /// Of parameters the shapes alone: the rows of a matrix are one row of zeros, the numbers of a vector one
+  /// zero. What is computed with them takes the memory that it takes with others, and they take none.
+  bool outline = false;
 
   /// (rows, columns), normal of mean 0.
   Tensor matrix(int64_t rows, int64_t columns, double deviation);

@@ -27,10 +27,9 @@ TrainConfig checked(TrainConfig config, const Dataset& training, const std::opti
   return config;
 }
 
-std::unique_ptr<LanguageModel> begin_model(const TrainConfig& config, const TrainStart& start) {
+std::unique_ptr<LanguageModel> begin_model(const TrainConfig& config) {
   std::unique_ptr<LanguageModel> model = make_model(config.model, config.seed, config.dtype);
   if (!config.freeze.empty()) freeze(model->parameters(), config.freeze);
-  if (start.on_model) start.on_model(*model);
   return model;
 }
 
@@ -47,31 +46,30 @@ void copy_weights(const ParameterList& weights, const ParameterList& list) {
 }  // namespace
 
 Trainer::Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out,
-                 const TrainStart& start)
+                 const std::string& from)
     : config_(checked(std::move(config), training, held_out)),
       training_(std::make_unique<Dataset>(std::move(training))),
       held_out_(std::move(held_out)),
-      model_(begin_model(config_, start)),
+      model_(begin_model(config_)),
       optimizer_(make_optimizer(model_->parameters(), config_.optimizer)),
       batches_(*training_, config_.batch_size, config_.model.n_positions,
                derive_seed(config_.seed, Purpose::order), {}, config_.document_mask),
       numbers_{.dropout = {.seed = derive_seed(config_.seed, Purpose::dropout)},
                .filter = {.seed = derive_seed(config_.seed, Purpose::filter)}} {
-  if (!start.from.empty()) {
-    check_same_tokenizer({start.from, read_train_state(start.from).tokenizer_hash},
+  if (!from.empty()) {
+    check_same_tokenizer({from, read_train_state(from).tokenizer_hash},
                          {"the tokens to train on", training_->tokenizer_hash()},
                          "encode the text with the tokenizer that the weights were trained with");
   }
   // A model of 16 bits and its master weights begin from exact ones: nothing is rounded twice.
-  if (start.from.empty() && !is_half(config_.dtype)) return;
-  const ParameterList weights = start.from.empty() ? make_model(config_.model, config_.seed)->parameters()
-                                                   : read_weights(start.from, *model_);
+  if (from.empty() && !is_half(config_.dtype)) return;
+  const ParameterList weights =
+      from.empty() ? make_model(config_.model, config_.seed)->parameters() : read_weights(from, *model_);
   copy_weights(weights, model_->parameters());
   copy_weights(weights, optimizer_->masters());
 }
 
-Trainer Trainer::resume(const std::string& path, Dataset training, std::optional<Dataset> held_out,
-                        std::function<void(const LanguageModel&)> on_model) {
+Trainer Trainer::resume(const std::string& path, Dataset training, std::optional<Dataset> held_out) {
   const TrainState state = read_train_state(path);
   check<ValueError>(
       state.training_tokens == training.size(),
@@ -79,7 +77,7 @@ Trainer Trainer::resume(const std::string& path, Dataset training, std::optional
       state.training_tokens, training.size());
   check_same_tokenizer({path, state.tokenizer_hash}, {"the tokens to go on with", training.tokenizer_hash()},
                        "resume with the same tokens");
-  Trainer trainer(state.config, std::move(training), std::move(held_out), {.on_model = std::move(on_model)});
+  Trainer trainer(state.config, std::move(training), std::move(held_out));
   load_tensors(path, *trainer.model_, trainer.optimizer_.get());
   trainer.batches_ =
       Batches(*trainer.training_, state.config.batch_size, state.config.model.n_positions,

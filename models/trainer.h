@@ -16,29 +16,21 @@
 
 namespace tapehead {
 
-/// What a run begins with.
-struct TrainStart {
-  /// Checkpoint whose weights the model takes over; empty: random ones, by seed.
-  std::string from = {};
-  /// Called once the model stands, before anything else is allocated: the place to see whether the run fits.
-  std::function<void(const LanguageModel&)> on_model = {};
-};
-
 /// The model, and all that goes with it, is on the device that is the default one when the trainer is made.
 class Trainer final : public TrainingRun {
  public:
-  /// Throws ValueError if the config is invalid, the tokens' vocabulary is larger than the
-  /// model's or of another tokenizer than start.from's, or there are too few tokens for a
-  /// batch; what freeze() and read_weights() throw. The master weights of a bf16 model begin
-  /// as the f32 model of the same seed or start.from's weights, the model as their rounding.
+  /// `from`: a checkpoint whose weights the model takes over; empty: random ones, by seed. Throws ValueError
+  /// if the config is invalid, the tokens' vocabulary is larger than the model's or of another tokenizer than
+  /// `from`'s, or there are too few tokens for a batch; what freeze() and read_weights() throw. The master
+  /// weights of a bf16 model begin as the f32 model of the same seed or `from`'s weights, the model as their
+  /// rounding.
   Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out = std::nullopt,
-          const TrainStart& start = {});
+          const std::string& from = "");
 
   /// Continues the run that wrote the checkpoint at `path`, bit for bit as if it had never stopped, given the
-  /// same tokens. `on_model`: TrainStart's. Errors of read_train_state and load_tensors, and those above.
+  /// same tokens. Errors of read_train_state and load_tensors, and those above.
   static Trainer resume(const std::string& path, Dataset training,
-                        std::optional<Dataset> held_out = std::nullopt,
-                        std::function<void(const LanguageModel&)> on_model = {});
+                        std::optional<Dataset> held_out = std::nullopt);
 
   /// Where the loss or the gradient is no finite number, the error names the first
   /// operation that made one (AnomalyGuard, on the step computed again).

@@ -22,8 +22,12 @@ void MemoryLimit::add_to(Command command) {
       .type_name("SIZE");
 }
 
-std::optional<int64_t> MemoryLimit::given() const {
-  return text_.empty() ? std::nullopt : std::optional(parse_size(text_));
+void MemoryLimit::validate() const {
+  if (!text_.empty()) parse_size(text_);
+}
+
+std::optional<int64_t> MemoryLimit::bytes() const {
+  return text_.empty() ? device_runtime(default_device()).available_memory() : parse_size(text_);
 }
 
 DeviceGuard ComputeOptions::use_device() const {

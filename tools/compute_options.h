@@ -41,9 +41,11 @@ class MemoryLimit {
   /// Adds --memory-limit SIZE.
   void add_to(Command command);
   /// Throws ValueError unless what was given is a size.
-  void validate() const { given(); }
+  void validate() const;
 
-  std::optional<int64_t> given() const;
+  /// As given, else what the default device has left (DeviceRuntime::available_memory); none where it does not
+  /// tell.
+  std::optional<int64_t> bytes() const;
 
  private:
   std::string text_;

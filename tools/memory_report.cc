@@ -4,17 +4,21 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "tapehead/tools/format.h"
 
 namespace tapehead {
 
+static constexpr int64_t kFewRows = 64;  // of a chunk, the fewest that are advised
+
 // What to change for the run to fit, with what it would take then.
-static std::string remedy(const MemoryPlanner& planner, const LanguageModel& model, const TrainConfig& config,
-                          bool recorded, int64_t limit) {
+static std::string remedy(const MemoryPlanner& planner, const TrainConfig& config, bool recorded,
+                          int64_t limit) {
   if (recorded) {
-    const int64_t peak = MemoryPlanner(model, config).plan().peak;
+    const int64_t peak = MemoryPlanner(config).plan().peak;
     if (peak <= limit) return fmt::format("a step without --capture takes {}", format_bytes(peak));
   }
   for (int64_t parts = 2; parts < 2 * config.batch_size; parts *= 2) {
@@ -26,65 +30,62 @@ static std::string remedy(const MemoryPlanner& planner, const LanguageModel& mod
   TrainConfig small = config;
   small.recompute_activations = true;
   std::string options = fmt::format("--accumulate {} --recompute-activations", config.batch_size);
-  for (const int64_t chunk : {config.head.batch_chunk_size, int64_t{64}}) {
+  for (const int64_t chunk : {config.head.batch_chunk_size, kFewRows}) {
     small.head.batch_chunk_size = chunk;
-    const int64_t peak = MemoryPlanner(model, small, recorded).plan(1).peak;
+    const int64_t peak = MemoryPlanner(small, recorded).plan(1).peak;
     if (peak <= limit) return fmt::format("{} takes {}", options, format_bytes(peak));
-    options += " --head-batch-chunk-size 64";
+    options += fmt::format(" --head-batch-chunk-size {}", kFewRows);
+  }
+  return fmt::format("even one context at a time takes {}: choose a smaller model or --context{}",
+                     format_bytes(planner.plan(1).peak), is_half(config.dtype) ? "" : ", or --dtype bf16");
+}
+
+static std::string remedy(HeadTrainConfig small, const LabelledFeatures& data, int64_t limit) {
+  std::string options;
+  const auto peak = [&] { return plan_head_training(small, data).peak; };
+  if (const int64_t chunk = small.head.batch_chunk_size; chunk == 0 || chunk > kFewRows) {
+    small.head.batch_chunk_size = kFewRows;
+    options = fmt::format("--head-batch-chunk-size {} ", kFewRows);
+    if (peak() <= limit) return fmt::format("{}takes {}", options, format_bytes(peak()));
+  }
+  while (small.batch_size > 1) {
+    small.batch_size = (small.batch_size + 1) / 2;
+    if (peak() <= limit)
+      return fmt::format("{}--batch-size {} takes {}", options, small.batch_size, format_bytes(peak()));
   }
   return fmt::format(
-      "even one context at a time takes {}: choose a smaller model or --context, or --dtype bf16",
-      format_bytes(planner.plan(1).peak));
+      "even one row at a time takes {}: choose features of 16 bits, fewer classes, or --optimizer sgd, which "
+      "keeps less",
+      format_bytes(peak()));
 }
 
-void check_parameters_fit(const TrainConfig& config, std::optional<int64_t> limit) {
-  if (!limit) limit = device_runtime(default_device()).available_memory();
-  const int64_t bytes = parameter_bytes(config.model, config.dtype);
-  check<ValueError>(
-      !limit || bytes <= *limit,
-      "[train] the parameters alone take {} of memory, and there are {}: choose a smaller model, or "
-      "--dtype bf16",
-      format_bytes(bytes), format_bytes(limit.value_or(0)));
-}
-
-MemoryPlan report_memory(const LanguageModel& model, const TrainConfig& config, bool recorded,
-                         std::optional<int64_t> limit) {
-  const MemoryPlanner planner(model, config, recorded);
-  const MemoryPlan plan = planner.plan();
-  if (!limit) {
-    limit = device_runtime(model.device()).available_memory();
-    if (limit) *limit += plan.parameters;  // which are there
-  }
+static void report(const char* command, const MemoryPlan& plan, const MemoryLimit& memory_limit,
+                   const std::function<std::string(int64_t limit)>& advice) {
+  const std::optional<int64_t> limit = memory_limit.bytes();
   fmt::print(
       "memory: {} for parameters, {} gradients, {} optimizer, {} activations, {} head; {} at once{}{}\n",
       format_bytes(plan.parameters), format_bytes(plan.gradients), format_bytes(plan.optimizer),
       format_bytes(plan.activations), format_bytes(plan.head), format_bytes(plan.peak),
       limit ? fmt::format(" of {}", format_bytes(*limit)) : "",
-      recorded ? fmt::format(", {} of it the recorded step's", format_bytes(plan.recording)) : "");
+      plan.recording > 0 ? fmt::format(", {} of it the recorded step's", format_bytes(plan.recording)) : "");
   std::fflush(stdout);
-  if (!limit || plan.peak <= *limit) return plan;
-  fail<ValueError>("[train] a step takes {} of memory, and there are {}: {}", format_bytes(plan.peak),
-                   format_bytes(*limit), remedy(planner, model, config, recorded, *limit));
+  if (!limit || plan.peak <= *limit) return;
+  fail<ValueError>("[{}] a step takes {} of memory, and there are {}: {}", command, format_bytes(plan.peak),
+                   format_bytes(*limit), advice(*limit));
 }
 
-std::string memory_over_a_step(const MemoryPlan& plan, const nlohmann::ordered_json& counted) {
-  using json = nlohmann::ordered_json;
-  const auto moment = [&](const char* at, int64_t activations, int64_t head, int64_t gradients) -> json {
-    return {{"at", at},
-            {"parameters", plan.parameters},
-            {"optimizer", plan.optimizer},
-            {"gradients", gradients},
-            {"activations", activations},
-            {"head", head}};
-  };
-  const int64_t activations = plan.activations, gradients = plan.gradients;
-  json memory = {{"moments",
-                  {moment("the beginning", 0, 0, 0), moment("the end of forward", activations, 0, 0),
-                   moment("the head", activations, plan.head, 0),
-                   moment("half of backward", activations / 2, 0, gradients / 2),
-                   moment("the end of backward", 0, 0, gradients), moment("the end", 0, 0, 0)}}};
-  if (!counted.empty()) memory["counted"] = counted;
-  return memory.dump() + "\n";
+MemoryPlan report_memory(const TrainConfig& config, bool recorded, const MemoryLimit& limit) {
+  const MemoryPlanner planner(config, recorded);
+  const MemoryPlan plan = planner.plan();
+  report("train", plan, limit, [&](int64_t bytes) { return remedy(planner, config, recorded, bytes); });
+  return plan;
+}
+
+MemoryPlan report_memory(const HeadTrainConfig& config, const LabelledFeatures& data,
+                         const MemoryLimit& limit) {
+  const MemoryPlan plan = plan_head_training(config, data);
+  report("train-head", plan, limit, [&](int64_t bytes) { return remedy(config, data, bytes); });
+  return plan;
 }
 
 }  // namespace tapehead

@@ -1,36 +1,30 @@
-// The memory of a step as counted after every operation of it; the plan (memory_report.h) is held against it.
+// memory.json of a run: the memory of one step, by what it is for, as planned and as counted.
+//
+//   {"moments":[{"at":"the head","parameters":1024,...},...],"counted":[{"at":"embedding",...},...]}
+//
+// "moments" are of the plan. "counted" is what was there after every operation of the first step, neighbours
+// that are alike being one; of a step in very many parts, the first ones.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <functional>
 #include <string>
+#include <vector>
 
-#include "tapehead/core/tape_observer.h"
-#include "tapehead/models/language_model.h"
+#include "tapehead/models/memory_plan.h"
+#include "tapehead/models/module.h"
+#include "tapehead/models/training_run.h"
 
 namespace tapehead {
 
-/// While it lives, takes note after every operation of what the model's device holds. Changes nothing, and
-/// costs a lookup for each operation. Of a step in very many parts, the first ones are noted.
-class MemoryTrace final : public TapeObserver {
- public:
-  /// To be made between two steps. `parameters` and `optimizer`: bytes that are there all the time, of a
-  /// MemoryPlan.
-  MemoryTrace(const LanguageModel& model, int64_t parameters, int64_t optimizer);
+/// Writes the plan alone, to `path`.
+void write_memory(const std::string& path, const MemoryPlan& plan);
 
-  void on_result(const char* op, Tensor&, std::span<const Tensor>) override { note(op); }
-  void on_gradient(const char* op, size_t, Tensor&) override { note("backward of " + std::string(op)); }
-
-  /// [{"at":"embedding","parameters":1024,...}, ...], with the classes of a MemoryPlan; neighbours that are
-  /// alike are one.
-  const nlohmann::ordered_json& moments() const { return moments_; }
-
- private:
-  void note(std::string at);
-
-  const LanguageModel& model_;
-  int64_t parameters_, optimizer_;
-  int64_t before_;  // live bytes where no step is being made
-  nlohmann::ordered_json moments_ = nlohmann::ordered_json::array();
-};
+/// What is to be called after each step of a run that begins now, on this thread: after the first one, it
+/// writes the plan and what was counted since. `parameters`: all of the run's, on one device; `of_head`: those
+/// whose gradients are counted in the scope "head". Changes nothing of the step, and costs a lookup for each
+/// operation.
+std::function<void(const StepMetrics&)> count_first_step(std::string path, const MemoryPlan& plan,
+                                                         ParameterList parameters,
+                                                         std::vector<Tensor> of_head);
 
 }  // namespace tapehead

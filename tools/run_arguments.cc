@@ -95,6 +95,7 @@ void RunArguments::add_run_options(Command command, RunConfig& config,
   add_resume_option(command, resume, allowed);
   command.add_option("--steps", config.steps, "how many, those before a resume included");
   compute.add_to(command);
+  memory_limit.add_to(command);
   command.add_option("--log-every", log_every,
                      "print progress to standard error every so many steps; 0: never");
 }

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tapehead/core/error.h"
-#include "tapehead/core/file.h"
 #include "tapehead/models/checkpoint.h"
 #include "tapehead/models/trainer.h"
 #include "tapehead/tools/commands.h"
@@ -98,14 +97,10 @@ void train(Trainer& trainer, RunSession& session, const RunData& data, const Mem
                     *data.tokenizer);
     description.on_evaluation = [&](int64_t step) { samples->write(trainer.model(), step); };
   }
-  std::unique_ptr<MemoryTrace> trace;
-  if (trainer.steps_made() == 0)
-    trace = std::make_unique<MemoryTrace>(trainer.model(), plan.parameters, plan.optimizer);
-  description.on_step = [&](const StepMetrics&) {
-    if (!trace) return;
-    write_file_atomically(run.memory(), memory_over_a_step(plan, trace->moments()));
-    trace.reset();
-  };
+  if (trainer.steps_made() == 0) {
+    description.on_step =
+        count_first_step(run.memory(), plan, trainer.model().parameters(), {trainer.model().head_weight()});
+  }
   const RunResult result = session.train(trainer, description);
   if (!result.finished) return;
   const json summary = summarize(result, trainer.head_memory(), held_out_bytes);
@@ -159,13 +154,9 @@ void start(TrainArguments& options, const Command& command) {
   if (from.empty()) config.model.vocab_size = data.training.vocab_size();
   config.tokenizer = data.tokenizer ? "tokenizer" : "";
   const int64_t bytes = held_out_bytes(data);
-  check_parameters_fit(config, options.run.memory_limit.given());
-  MemoryPlan plan;
-  Trainer trainer(config, std::move(data.training), std::move(data.held_out),
-                  {.from = from, .on_model = [&](const LanguageModel& model) {
-                     plan = report_memory(model, config, options.capture, options.run.memory_limit.given());
-                     write_file_atomically(run.memory(), memory_over_a_step(plan));
-                   }});
+  const MemoryPlan plan = report_memory(config, options.capture, options.run.memory_limit);
+  write_memory(run.memory(), plan);
+  Trainer trainer(config, std::move(data.training), std::move(data.held_out), from);
   // A context that was not given is the other model's.
   session.write_config(from.empty() || context_given ? std::vector<std::string>{}
                                                      : std::vector<std::string>{"context"});
@@ -185,11 +176,8 @@ void resume(const TrainArguments& options, const Command& command) {
   }
   RunData data = open_data(run);
   const int64_t bytes = held_out_bytes(data);
-  MemoryPlan plan;
-  Trainer trainer = Trainer::resume(
-      run.checkpoint(), std::move(data.training), std::move(data.held_out), [&](const LanguageModel& model) {
-        plan = report_memory(model, state.config, options.capture, options.run.memory_limit.given());
-      });
+  const MemoryPlan plan = report_memory(state.config, options.capture, options.run.memory_limit);
+  Trainer trainer = Trainer::resume(run.checkpoint(), std::move(data.training), std::move(data.held_out));
   trainer.set_steps(steps);
   train(trainer, session, data, plan, bytes, options);
 }

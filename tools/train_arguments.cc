@@ -73,7 +73,6 @@ void TrainArguments::add_options(Command train) {
   add_training_options(train, *this);
   // Sources are allowed with --resume, to make sure that they are the run's.
   run.add_run_options(train, config, {"--text", "--data"});
-  run.memory_limit.add_to(train);
   train.add_flag("--capture", capture, "on cuda: record a step once and replay it, which spares the host");
   train
       .add_option(

@@ -11,6 +11,8 @@
 #include "tapehead/models/head_trainer.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"
+#include "tapehead/tools/memory_report.h"
+#include "tapehead/tools/memory_trace.h"
 #include "tapehead/tools/run_arguments.h"
 #include "tapehead/tools/run_session.h"
 
@@ -55,12 +57,12 @@ void print_summary(const json& summary) {
 }
 
 /// Trains what is left, and says what came of it.
-void train(HeadTrainer& trainer, RunSession& session, const std::string& features) {
+void train(HeadTrainer& trainer, RunSession& session, const MemoryPlan& plan, const std::string& features) {
   const RunFolder& run = session.folder();
   const HeadTrainConfig& config = trainer.config();
   const Tensor& weight = trainer.parameters()[0].second;
   const std::string batch = format_count(config.batch_size);
-  const RunDescription description = {
+  RunDescription description = {
       .headline =
           fmt::format("head: {} classes of {} features{}; {} steps of {} rows", format_count(config.classes),
                       format_count(weight.size(1)), config.bias ? ", and a bias" : "",
@@ -76,6 +78,11 @@ void train(HeadTrainer& trainer, RunSession& session, const std::string& feature
                               fs::path(features).filename().string(), format_count(config.classes),
                               format_count(weight.size(1)), batch),
       .unit = "row"};
+  if (trainer.steps_made() == 0) {
+    std::vector<Tensor> of_head;
+    for (const auto& [name, p] : trainer.parameters()) of_head.push_back(p);
+    description.on_step = count_first_step(run.memory(), plan, trainer.parameters(), of_head);
+  }
   const RunResult result = session.train(trainer, description);
   if (!result.finished) return;
   write_safetensors(run.head(), trainer.parameters());
@@ -103,10 +110,14 @@ void start(TrainHeadOptions& options, const Command& command) {
       "[train-head] --out {} names a file: it is the folder of a run, in which head.safetensors will stand",
       options.run.out);
   RunSession session(command, options.run);
-  HeadTrainer trainer(options.config, LabelledFeatures::open(options.in));
+  const LabelledFeatures data = LabelledFeatures::open(options.in);
+  const HeadTrainConfig config = with_classes(options.config, data);
+  const MemoryPlan plan = report_memory(config, data, options.run.memory_limit);
+  HeadTrainer trainer(config, data);
+  write_memory(session.folder().memory(), plan);
   write_data_file(session.folder(), options.in);
   session.write_config();
-  train(trainer, session, options.in);
+  train(trainer, session, plan, options.in);
 }
 
 void resume(const TrainHeadOptions& options, const Command& command) {
@@ -120,10 +131,12 @@ void resume(const TrainHeadOptions& options, const Command& command) {
     return;
   }
   const std::string features = options.in.empty() ? read_data_file(run) : options.in;
-  HeadTrainer trainer = HeadTrainer::resume(run.checkpoint(), LabelledFeatures::open(features));
+  const LabelledFeatures data = LabelledFeatures::open(features);
+  const MemoryPlan plan = report_memory(state.config, data, options.run.memory_limit);
+  HeadTrainer trainer = HeadTrainer::resume(run.checkpoint(), data);
   trainer.set_steps(steps);
   write_data_file(run, features);
-  train(trainer, session, features);
+  train(trainer, session, plan, features);
 }
 
 }  // namespace
@@ -150,7 +163,8 @@ void add_train_head(Command program) {
   command.footer(
       "The run's folder holds head.safetensors, with weight (classes, features) and bias, once all steps are "
       "made; the\n"
-      "checkpoint that --resume goes on from; metrics.jsonl, for `tapehead report`; and loss.svg.\n\n"
+      "checkpoint that --resume goes on from; metrics.jsonl and memory.json, for `tapehead report`; and "
+      "loss.svg.\n\n"
       "Example:\n"
       "  tapehead train-head features.safetensors --classes 50257 --steps 2000 --lr 0.01 --out runs/head\n"
       "  tapehead train-head --resume runs/head --steps 4000");

@@ -14,8 +14,10 @@
 #include "tapehead/core/memory.h"
 #include "tapehead/core/safetensors.h"
 #include "tapehead/models/checkpoint.h"
+#include "tapehead/models/head_memory_plan.h"
 #include "tapehead/ops/elementwise.h"
 #include "tapehead/ops/random.h"
+#include "tapehead/tests/testing.h"
 
 namespace tapehead {
 namespace {
@@ -269,6 +271,52 @@ TEST_F(HeadTrainerTest, FeaturesStayInTheirFile) {
   trainer.step();
   trainer.evaluate();
   EXPECT_LT(memory_stats({}).peak_bytes - before, kRows * kFeatures * 4 / 2);
+}
+
+TEST_F(HeadTrainerTest, AStepTakesTheMemoryThatWasPlanned) {
+  const Tensor all_count = random_indices({kRows}, kClasses, 3);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const char* optimizer : {"adamw", "sgd"}) {
+      for (const bool ignores : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", dtype, optimizer, ignores));
+        const LabelledFeatures data = {features_.to(dtype), ignores ? targets_ : all_count};
+        HeadTrainConfig c = config();
+        c.bias = optimizer[0] == 'a';
+        c.optimizer.name = optimizer;
+        c.optimizer.momentum = 0;
+        c.head.batch_chunk_size = 32;
+        c = with_classes(c, data);
+        const MemoryPlan plan = plan_head_training(c, data);
+        const int64_t before = memory_stats({}).live_bytes;
+        HeadTrainer trainer(c, data);
+        EXPECT_EQ(memory_stats({}).live_bytes - before, plan.parameters + plan.optimizer);
+        reset_peak({});
+        reset_peak({}, "head");
+        trainer.step();
+        const int64_t head = memory_stats({}, "head").peak_bytes, peak = memory_stats({}).peak_bytes - before;
+        if (ignores) {  // by so many rows less
+          EXPECT_LT(head, plan.head);
+          EXPECT_GT(static_cast<double>(head), 0.9 * static_cast<double>(plan.head));
+        } else {
+          EXPECT_EQ(head, plan.head);
+          EXPECT_EQ(peak, plan.peak);
+        }
+        EXPECT_LE(peak, plan.peak);
+      }
+    }
+  }
+}
+
+// Hazard: so many classes are refused by the machine, or end the process, before the plan says so.
+TEST_F(HeadTrainerTest, AHeadIsPlannedWithoutItsMemory) {
+  HeadTrainConfig c = config();
+  c.classes = kMostHeadClasses;
+  const int64_t before = memory_stats({}).live_bytes;
+  reset_peak({});
+  const MemoryPlan plan = plan_head_training(c, {features_, targets_});
+  EXPECT_EQ(plan.parameters, kMostHeadClasses * (kFeatures + 1) * 4);
+  EXPECT_GT(plan.peak, 4 * plan.parameters);
+  EXPECT_LT(memory_stats({}).peak_bytes - before, 1 << 10);
 }
 
 TEST_F(HeadTrainerTest, BadFilesAreNamedWithWhatIsWrong) {

@@ -67,7 +67,7 @@ TEST_F(TrainerMistakesTest, TokensOfAnotherTokenizerAreToldFromTheRunsOwn) {
         AllOf(HasSubstr(path_), HasSubstr(own), HasSubstr(other), HasSubstr(advice)));
   };
   EXPECT_THAT([&] { Trainer::resume(path_, tokens(other)); }, told("resume with the same tokens"));
-  EXPECT_THAT([&] { Trainer(tiny_config(), tokens(other), std::nullopt, {.from = path_}); },
+  EXPECT_THAT([&] { Trainer(tiny_config(), tokens(other), std::nullopt, path_); },
               told("the tokenizer that the weights were trained with"));
   EXPECT_THAT([&] { Trainer(tiny_config(), tokens(own), tokens(other)); },
               ThrowsMessage<ValueError>(HasSubstr("those held out do not match")));

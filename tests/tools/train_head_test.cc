@@ -1,6 +1,8 @@
 // `tapehead train-head`: what it makes, how it is interrupted, and what it says of bad input.
 #include <gmock/gmock-matchers.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tapehead/core/random.h"
 #include "tapehead/core/safetensors.h"
 #include "tapehead/models/checkpoint_files.h"
@@ -11,6 +13,7 @@
 namespace tapehead::testing_program {
 namespace {
 
+using nlohmann::json;
 using ::testing::HasSubstr;
 
 class TrainHead : public ProgramTest {
@@ -38,8 +41,9 @@ TEST_F(TrainHead, LeavesAHeadAndAHistoryForTheReport) {
   EXPECT_EQ(result.err, "");
   EXPECT_THAT(result.out, HasSubstr("head: 5 classes of 8 features, and a bias; 7 steps of 16 rows\n"));
   EXPECT_THAT(result.out, HasSubstr(" nats a row, "));
-  EXPECT_EQ(names("run"), (Args{"checkpoint.json", "checkpoint.safetensors", "config.json", "data.json",
-                                "head.safetensors", "loss.svg", "metrics.jsonl", "summary.json"}));
+  EXPECT_EQ(names("run"),
+            (Args{"checkpoint.json", "checkpoint.safetensors", "config.json", "data.json", "head.safetensors",
+                  "loss.svg", "memory.json", "metrics.jsonl", "summary.json"}));
   EXPECT_EQ(count_lines(history("run")), 7 + 3);
   const SafetensorsFile head = SafetensorsFile::open(path("run/head.safetensors"));
   EXPECT_EQ(head.names(), (Args{"weight", "bias"}));
@@ -56,6 +60,49 @@ TEST_F(TrainHead, LeavesAHeadAndAHistoryForTheReport) {
       run({"train-head", path("features"), "--config", path("run/config.json"), "--out", path("again")});
   ASSERT_EQ(again.status, 0) << again.err;
   EXPECT_EQ(read_file(checkpoint("again")), read_file(checkpoint("run")));
+}
+
+TEST_F(TrainHead, CountsTheMemoryOfItsFirstStepBesideItsPlan) {
+  const Result result = run(begin("run", {"--steps", "3"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  // (5 classes · 8 features + biases) · 4 bytes; twice as much for AdamW; 16 rows of 8 features and a target.
+  EXPECT_THAT(result.out, HasSubstr("memory: 180 B for parameters, 180 B gradients, 360 B optimizer, "
+                                    "640 B activations, "));
+  const json memory = json::parse(read_file(folder_ / "run/memory.json"));
+  for (const char* key : {"parameters", "optimizer", "gradients", "activations", "head"}) {
+    const auto largest = [&](const char* moments) {
+      int64_t most = 0;
+      for (const json& moment : memory.at(moments)) most = std::max(most, moment.at(key).get<int64_t>());
+      return most;
+    };
+    EXPECT_EQ(largest("counted"), largest("moments")) << key;
+  }
+}
+
+TEST_F(TrainHead, SaysBeforeTheFirstStepWhatWouldFit) {
+  write(random_tensor({2000, 64}, 1, 1, DType::f32), random_indices({2000}, 500, 2));
+  Args wide = begin("run", {"--steps", "1", "--memory-limit"});
+  *(std::ranges::find(wide, "--batch-size") + 1) = "1024";
+  const auto advice = [&](const char* limit, const std::string& part) {
+    const Result refused = run(wide + Args{limit});
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_FALSE(fs::exists(folder_ / "run"));
+    const size_t at = refused.err.find("and there are"), begin = refused.err.find(": ", at) + 2;
+    EXPECT_THAT(refused.err.substr(begin), HasSubstr(part));
+    return refused.err.substr(begin, refused.err.find(" takes ", begin) - begin);
+  };
+  EXPECT_EQ(advice("1MiB", "takes "), "--head-batch-chunk-size 64");
+  const std::string smaller = advice("750KiB", "--head-batch-chunk-size 64 --batch-size ");
+  advice("300KiB", "even one row at a time takes ");
+  expect_error(wide + Args{"much"}, 2, "ValueError", "much");
+  // What is said is true.
+  const std::string size = smaller.substr(smaller.rfind(' ') + 1);
+  *(std::ranges::find(wide, "--batch-size") + 1) = size;
+  const Result fits = run(wide + Args{"750KiB", "--head-batch-chunk-size", "64"});
+  EXPECT_EQ(fits.status, 0) << fits.err;
+  // Going on with it is held to a limit as well.
+  expect_error({"train-head", "--resume", path("run"), "--steps", "2", "--memory-limit", "10KiB"}, 2,
+               "ValueError", "and there are 10.0 KiB");
 }
 
 TEST_F(TrainHead, AFilterTellsWhatItLeft) {
