@@ -97,6 +97,7 @@ std::string Tokenizer::hash() const {
     all += fmt::format("{} {} {} {} ", token.id, token.special, token.normalized, token.content.size()) +
            token.content;
   }
+  if (v.beginning_of_text) all += fmt::format("begins {}", *v.beginning_of_text);
   return checksum(all);
 }
 

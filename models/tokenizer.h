@@ -67,8 +67,8 @@ class Tokenizer {
   int64_t vocab_size() const { return std::ssize(vocabulary_.tokens); }
   int32_t end_of_text() const { return vocabulary_.end_of_text; }
 
-  /// A checksum (core/checksum.h) of all that decides which tokens a text has, and which
-  /// one ends it. What save() writes has the same when it is loaded.
+  /// A checksum (core/checksum.h) of all that decides which tokens a text has, and which ones begin and end
+  /// it. What save() writes has the same when it is loaded.
   std::string hash() const;
 
   /// What the model saw before each text, Llama 3's <|begin_of_text|> say; nothing where it saw none.

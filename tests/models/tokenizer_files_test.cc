@@ -259,8 +259,18 @@ TEST_F(TokenizerJson, MergesMayBeStringsOrPairs) {
 // Hazard: two tokenizers of the same tokens that cut a text otherwise pass for one.
 TEST_F(TokenizerJson, TheHashTellsSettingsApartThatChangeTheTokensOfAText) {
   const nlohmann::json gpt2_rule = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  const auto begins_with = [&](size_t added) {
+    const nlohmann::json& token = golden_["added_tokens"][added];
+    return nlohmann::json::parse(fmt::format(
+        R"({{"type": "TemplateProcessing",
+             "single": [{{"SpecialToken": {{"id": "{0}"}}}}, {{"Sequence": {{"id": "A"}}}}],
+             "special_tokens": {{"{0}": {{"ids": [{1}]}}}}}})",
+        token["content"].get<std::string>(), token["id"].get<int>()));
+  };
   const std::vector<std::function<void(nlohmann::json&)>> changes = {
       [](auto&) {},
+      [&](auto& document) { document["post_processor"] = begins_with(1); },
+      [&](auto& document) { document["post_processor"] = begins_with(2); },
       [&](auto& document) { document["pre_tokenizer"] = gpt2_rule; },
       [](auto& document) { document["normalizer"] = nullptr; },
       [](auto& document) { document["model"]["ignore_merges"] = true; },
