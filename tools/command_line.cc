@@ -121,7 +121,9 @@ bool Command::given(const std::string& option) const {
 
 // ---- CommandLine
 
-CommandLine::CommandLine(const std::string& description) : program_(std::make_unique<CLI::App>(description)) {
+CommandLine::CommandLine(const std::string& description, const std::string& version)
+    : program_(std::make_unique<CLI::App>(description)) {
+  program_->set_version_flag("--version", version, "print the program's version");
   program_->require_subcommand(0, 1);  // none is reported by run(), after words that are no subcommand
   program_->formatter(std::make_shared<HelpFormatter>());
 }
@@ -135,7 +137,7 @@ void CommandLine::run(int argc, const char* const* argv) {
     program_->parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() != 0) fail<ValueError>("{}; --help tells more", e.what());
-    program_->exit(e);  // prints the help that was asked for
+    program_->exit(e);  // prints what was asked for
     return;
   }
   check<ValueError>(!program_->get_subcommands().empty(), "a subcommand is required; --help lists them");

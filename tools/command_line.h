@@ -96,13 +96,14 @@ class Command {
 /// The program's command and all below it.
 class CommandLine {
  public:
-  explicit CommandLine(const std::string& description);
+  /// `version` is what --version prints.
+  CommandLine(const std::string& description, const std::string& version);
   ~CommandLine();
 
   /// To add commands to.
   Command program() const;
 
-  /// Takes main's arguments and runs the command that they name, or prints the help that they ask for. Throws
+  /// Takes main's arguments and runs the command that they name, or prints the help or version that they ask for. Throws
   /// ValueError on words that it does not know, and what the command throws.
   void run(int argc, const char* const* argv);
 

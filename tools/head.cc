@@ -21,7 +21,7 @@ namespace {
 using json = nlohmann::ordered_json;
 
 struct HeadOptions {
-  std::string in, out, frozen;
+  std::string in, out, freeze;
   ComputeOptions compute;
   HeadArguments head;
   int64_t backwards = 1;
@@ -80,9 +80,9 @@ void check_flags(const HeadOptions& o, const FrozenTensors& frozen, const Case& 
   check<ValueError>(o.backwards >= 0, "--backward {}: the number of backwards is not negative", o.backwards);
   check<ValueError>(!o.no_grad || !backwards_given || o.backwards == 0,
                     "--no-grad and --backward {} contradict each other", o.backwards);
-  check<ValueError>(!o.no_grad || o.frozen.empty(),
-                    "--no-grad and --frozen contradict each other: without gradients all is frozen");
-  check<ValueError>(!frozen.bias || c.bias.defined(), "--frozen names bias, and {} has none", o.in);
+  check<ValueError>(!o.no_grad || o.freeze.empty(),
+                    "--no-grad and --freeze contradict each other: without gradients all is frozen");
+  check<ValueError>(!frozen.bias || c.bias.defined(), "--freeze names bias, and {} has none", o.in);
 }
 
 /// What a run gave, beside the gradients that its tensors hold.
@@ -189,7 +189,7 @@ void print_outcome(const Outcome& outcome, const json& result, bool stats) {
 
 void run(const HeadOptions& o, bool backwards_given) {
   const DeviceGuard device = o.compute.use_device();
-  const FrozenTensors frozen = FrozenTensors::parse(o.frozen);
+  const FrozenTensors frozen = FrozenTensors::parse(o.freeze);
   Case c = read_case(o.in);
   check_flags(o, frozen, c, backwards_given);
   const int64_t backwards = o.no_grad ? 0 : o.backwards;
@@ -231,7 +231,7 @@ void add_head(Command program) {
       .type_name("FILE")
       .required();
   options->head.add_options(head);
-  head.add_option("--frozen", options->frozen, "tensors that get no gradient: input, weight, bias")
+  head.add_option("--freeze", options->freeze, "tensors that get no gradient: input, weight, bias")
       .type_name("NAME[,NAME]");
   head.add_flag("--no-grad", options->no_grad, "the loss alone");
   Option backwards = head.add_option("--backward", options->backwards,

@@ -98,7 +98,7 @@ FrozenTensors FrozenTensors::parse(const std::string& list) {
     } else if (word == "bias") {
       frozen.bias = true;
     } else {
-      fail<ValueError>("--frozen names \"{}\": it takes input, weight and bias, with commas between them",
+      fail<ValueError>("--freeze names \"{}\": it takes input, weight and bias, with commas between them",
                        word);
     }
   }

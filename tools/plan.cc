@@ -20,7 +20,7 @@ using json = nlohmann::ordered_json;
 
 struct PlanOptions {
   LinearCrossEntropyProblem problem;
-  std::string dtype = "f32", frozen, svg, fit;
+  std::string dtype = "f32", freeze, svg, fit;
   ComputeOptions compute;
   HeadArguments head;
   bool no_grad = false, stats = false, as_json = false;
@@ -124,10 +124,10 @@ void run(PlanOptions o) {
   p.dtype = parse_dtype(o.dtype);
   check<ValueError>(is_floating(p.dtype), "--dtype {}: it is f64, f32, f16 or bf16", o.dtype);
   p.device = o.compute.device();
-  const FrozenTensors frozen = FrozenTensors::parse(o.frozen);
-  check<ValueError>(!o.no_grad || o.frozen.empty(),
-                    "--no-grad and --frozen contradict each other: without gradients all is frozen");
-  check<ValueError>(!frozen.bias || p.bias, "--frozen names bias, which takes --bias");
+  const FrozenTensors frozen = FrozenTensors::parse(o.freeze);
+  check<ValueError>(!o.no_grad || o.freeze.empty(),
+                    "--no-grad and --freeze contradict each other: without gradients all is frozen");
+  check<ValueError>(!frozen.bias || p.bias, "--freeze names bias, which takes --bias");
   p.input_grad = !o.no_grad && !frozen.input;
   p.weight_grad = !o.no_grad && !frozen.weight;
   p.bias_grad = !o.no_grad && !frozen.bias;
@@ -198,7 +198,7 @@ void add_plan(Command program) {
   plan.add_flag("--bias", p.bias, "with a bias");
   plan.add_option("--ignored-rows", p.ignored_rows, "rows that are ignored").show_default();
   options->head.add_options(plan);
-  plan.add_option("--frozen", options->frozen, "tensors that get no gradient: input, weight, bias")
+  plan.add_option("--freeze", options->freeze, "tensors that get no gradient: input, weight, bias")
       .type_name("NAME[,NAME]");
   plan.add_flag("--no-grad", options->no_grad, "the loss alone");
   plan.add_flag("--stats", options->stats, "with statistics of each row");

@@ -92,7 +92,7 @@ def heads():
          token_weight=numbers("F32", 3))
     case("probabilities", "--json --no-grad", target=numbers("F32", 3, 5))
     case("many_dimensions", "", target=("I64", [3, 2], bytes(48)), weight=numbers("F32", 5, 2, 2))
-    case("i32", "--frozen input,weight --chunking-method auto_table", target=indices(4, -100, 0, dtype="I32"))
+    case("i32", "--freeze input,weight --chunking-method auto_table", target=indices(4, -100, 0, dtype="I32"))
     case("beyond", "", target=indices(0, 5, -1))
     case("no_rows", "--reduction mean", N=0, target=indices())
     case("no_features", "", F=0)

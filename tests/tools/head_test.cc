@@ -82,7 +82,7 @@ TEST_F(Head, ChoosesThroughputUnlessMethodOrRowsAreGiven) {
 }
 
 TEST_F(Head, TakesWhatTheUserFreezesAndHowOftenToGoBack) {
-  run_json(head(good(), {"--frozen", "input,bias", "--json", "--out", path("out")}));
+  run_json(head(good(), {"--freeze", "input,bias", "--json", "--out", path("out")}));
   SafetensorsFile out = SafetensorsFile::open(path("out"));
   EXPECT_TRUE(out.contains("grad_weight") && !out.contains("grad_input") && !out.contains("grad_bias"));
   run_json(head(good(), {"--no-grad", "--json", "--out", path("out")}));
@@ -240,8 +240,8 @@ TEST_F(Head, RefusesBadAndContradictoryFlags) {
   refuse({"--reference", "--batch-chunk-size", "4"}, "ValueError", "--reference holds the whole logits");
   refuse({"--reference", "--recompute"}, "ValueError", "--reference holds the whole logits");
   refuse({"--no-grad", "--backward", "1"}, "ValueError", "contradict");
-  refuse({"--no-grad", "--frozen", "input"}, "ValueError", "contradict");
-  refuse({"--frozen", "inputs"}, "ValueError", "--frozen names \"inputs\"");
+  refuse({"--no-grad", "--freeze", "input"}, "ValueError", "contradict");
+  refuse({"--freeze", "inputs"}, "ValueError", "--freeze names \"inputs\"");
   refuse({"--backward", "-1"}, "ValueError", "--backward -1");
   refuse({"--device", "tpu"}, "ValueError", "unknown device \"tpu\"");
   refuse({"--device", "cuda"}, "ValueError", "no backend for device cuda");

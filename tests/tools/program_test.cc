@@ -242,6 +242,13 @@ TEST_F(Program, ExplainsItself) {
   EXPECT_NE(help.out.find("compare-backends"), std::string::npos) << help.out;
 }
 
+TEST_F(Program, TellsItsVersion) {
+  const Result version = run({"--version"});
+  EXPECT_EQ(version.status, 0) << version.err;
+  EXPECT_TRUE(version.out.starts_with("tapehead ")) << version.out;
+  EXPECT_EQ(count_lines(version.out), 1);
+}
+
 // ---- How it is watched and stopped
 
 TEST_F(Program, ShowsProgressOnATerminal) {
