@@ -1,5 +1,8 @@
 // What an optimiser's step computes once for all elements, for host and device. Constexpr is what lets code
 // of a device call it. `Numbers` is AdamW or Sgd (backends/backend.h), or a device's copy of its numbers.
+//
+// The formulas of an element, which stand above each step, every backend writes out: the CPU's are vector
+// code, compiled for each instruction set, which no function of a shared header can be.
 #pragma once
 
 #include <cmath>
