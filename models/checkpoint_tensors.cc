@@ -1,14 +1,12 @@
 #include "tapehead/models/checkpoint_tensors.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "tapehead/core/checksum.h"
 #include "tapehead/core/file.h"
+#include "tapehead/core/json.h"
 
 namespace tapehead {
-
-using Json = nlohmann::ordered_json;
 
 static constexpr const char* kState = "tapehead";       // keys of the metadata
 static constexpr const char* kChecksums = "checksums";  //
@@ -51,7 +49,7 @@ CheckpointTensors::CheckpointTensors(const std::string& path)
       path, kState);
   state_ = state->second;
   if (checksums == file_.metadata().end()) return;
-  const Json listed = Json::parse(checksums->second, nullptr, /*allow_exceptions=*/false);
+  const Json listed = parse_json(checksums->second);
   checksums_.emplace();
   for (const auto& [key, sum] : listed.items()) {
     if (sum.is_string()) checksums_->emplace(key, sum);

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
 #include "tapehead/core/folder_lock.h"
+#include "tapehead/core/json.h"
 #include "tapehead/models/content_hash.h"
 #include "tapehead/models/document_encoder.h"
 #include "tapehead/models/stream_writer.h"
@@ -17,7 +17,7 @@ namespace tapehead {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using json = Json;
 
 constexpr int64_t kVersion = 1;
 
@@ -140,7 +140,7 @@ std::string read_manifest_file(const std::string& folder) {
 Manifest parse_manifest(const std::string& folder, const std::string& text) {
   const std::string path = manifest_path(folder);
   try {
-    const json file = json::parse(text);
+    const json file = parse_json_or_throw(text);
     check<ValueError>(file.at("version") == kVersion,
                       "[data] {} has version {}, and this program reads version {}", path,
                       file.at("version").dump(), kVersion);

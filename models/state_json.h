@@ -3,10 +3,10 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "tapehead/core/json.h"
 #include "tapehead/models/run_config.h"
 #include "tapehead/models/train_progress.h"
 
@@ -18,11 +18,9 @@ constexpr int64_t kStateVersion = 2;
 /// What a checkpoint is of.
 enum class StateKind { model, head };
 
-using StateJson = nlohmann::ordered_json;
-
 /// Puts what it visits into an object.
 struct StateWriter {
-  StateJson& json;
+  Json& json;
   template <class T>
   void operator()(const char* key, T& value) {
     json[key] = value;
@@ -30,7 +28,7 @@ struct StateWriter {
   void operator()(const char* key, DType& value) { json[key] = name(value); }
   void later(const char* key, auto& value) { (*this)(key, value); }
   void object(const char* key, auto&& fields) {
-    StateJson inner = StateJson::object();
+    Json inner = Json::object();
     fields(StateWriter{inner});
     json[key] = std::move(inner);
   }
@@ -40,7 +38,7 @@ struct StateWriter {
 /// Takes what it visits from an object. Throws nlohmann's exceptions for a field that is
 /// missing or of another type.
 struct StateReader {
-  const StateJson& json;
+  const Json& json;
   template <class T>
   void operator()(const char* key, T& value) {
     json.at(key).get_to(value);

@@ -8,15 +8,15 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
+#include "tapehead/core/json.h"
 
 namespace tapehead {
 
-using json = nlohmann::ordered_json;
+using json = Json;
 
 // Calls take(line, step, object) for every line that is an object with a step.
 static void for_each_object(const std::string& path, const auto& take) {
@@ -25,7 +25,7 @@ static void for_each_object(const std::string& path, const auto& take) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = text.substr(begin, end - begin);
-    const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const json object = parse_json(line);
     if (object.is_object() && object.contains("step") && object.at("step").is_number_integer()) {
       take(line, object.at("step").get<int64_t>(), object);
     }

@@ -3,19 +3,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
+#include "tapehead/core/json.h"
 #include "tapehead/tools/presets.h"
 
 namespace tapehead {
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using json = Json;
 
 constexpr int64_t kVersion = 1;
 constexpr const char* kVersionKey = "version";
@@ -75,12 +75,12 @@ void set(Option option, const json& value, const std::string& source) {
 /// Numbers and truth values as such, the rest as text.
 json typed(const Option& option, const std::string& text) {
   if (option.is_flag()) return text == "true";
-  const json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json parsed = parse_json(text);
   return parsed.is_number() && parsed.dump() == text ? parsed : json(text);
 }
 
 json read_config(const std::string& path) {
-  json config = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  json config = parse_json(read_file(path));
   check<ValueError>(config.is_object(), "[config] {} holds no JSON object", path);
   const json version = config.value(kVersionKey, json(kVersion));
   check<ValueError>(version.is_number_integer() && version >= 1,

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tapehead/core/byte_size.h"
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
+#include "tapehead/core/json.h"
 #include "tapehead/models/dataset_folder.h"
 #include "tapehead/models/tokenizer_match.h"
 #include "tapehead/tools/format.h"
@@ -21,7 +21,7 @@ namespace tapehead {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using json = Json;
 
 std::string absolute_or_empty(const std::string& path) {
   return path.empty() ? "" : fs::absolute(path).string();
@@ -152,7 +152,7 @@ DataFile read_data_file(const RunFolder& run) {
     return name.empty() ? "" : (fs::path(run.path) / name).string();
   };
   try {
-    const json object = json::parse(read_file(run.data()));
+    const json object = parse_json_or_throw(read_file(run.data()));
     check<ValueError>(!object.contains("features"),
                       "[data] {} holds a head that `tapehead train-head` trained, and no model", run.path);
     DataFile file = {.name = object.at("name")};

@@ -4,10 +4,10 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
+#include "tapehead/core/json.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/metrics.h"
 #include "tapehead/tools/option_layers.h"
@@ -16,7 +16,7 @@
 namespace tapehead {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using json = Json;
 
 static RunFolder folder_of(const Command& command, const RunArguments& arguments) {
   if (arguments.resume.empty()) return {arguments.out};
@@ -38,7 +38,7 @@ RunSession::RunSession(const Command& command, const RunArguments& arguments)
 
 std::optional<json> RunSession::ended(int64_t step, int64_t steps) const {
   if (step < steps || !fs::exists(folder_.summary())) return std::nullopt;
-  json summary = json::parse(read_file(folder_.summary()), nullptr, /*allow_exceptions=*/false);
+  json summary = parse_json(read_file(folder_.summary()));
   if (!summary.is_object() || summary.value("steps", int64_t{0}) != step) return std::nullopt;
   fmt::print("training: all {} steps are made already (skipped)\n", format_count(step));
   return summary;

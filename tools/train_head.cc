@@ -3,9 +3,9 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "tapehead/core/file.h"
+#include "tapehead/core/json.h"
 #include "tapehead/core/memory.h"
 #include "tapehead/core/safetensors.h"
 #include "tapehead/models/head_trainer.h"
@@ -21,7 +21,7 @@ namespace tapehead {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using json = Json;
 
 struct TrainHeadOptions {
   std::string in;
@@ -38,9 +38,7 @@ void write_data_file(const RunFolder& run, const std::string& features) {
 }
 
 std::string read_data_file(const RunFolder& run) {
-  const json data = fs::exists(run.data())
-                        ? json::parse(read_file(run.data()), nullptr, /*allow_exceptions=*/false)
-                        : json();
+  const json data = fs::exists(run.data()) ? parse_json(read_file(run.data())) : json();
   const bool known = data.is_object() && data.contains("features") && data.at("features").is_string();
   check<ValueError>(known, "[train-head] {} does not tell where the features are: name their file",
                     run.data());

@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/file.h"
+#include "tapehead/core/json.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/json_lines.h"
 #include "tapehead/tools/progress_line.h"
@@ -19,7 +19,7 @@ namespace tapehead {
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using json = Json;
 
 /// Numbers of a line that are drawn, where it has them.
 constexpr std::array kDrawn = {"loss", "smoothed_loss", "held_out_loss",     "bits_per_byte",
@@ -65,7 +65,7 @@ void read_history(const RunFolder& run, json& report) {
 /// The object in a file; null if there is none, or it is no JSON.
 json read_object(const std::string& path) {
   if (!std::filesystem::exists(path)) return nullptr;
-  json object = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  json object = parse_json(read_file(path));
   return object.is_object() ? object : json(nullptr);
 }
 
