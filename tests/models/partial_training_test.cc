@@ -206,8 +206,9 @@ TEST_F(PartialTrainingTest, AnOutlineHasTheParametersOfItsModel) {
         ModelConfig{
             .architecture = "llama", .vocab_size = 30, .n_layer = 2, .n_embd = 16, .tied_head = false}}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
+      const auto made = make_model(model, 1, dtype);
       int64_t bytes = 0;
-      for (const auto& [name, p] : make_model(model, 1, dtype)->parameters()) bytes += p.bytes();
+      for (const auto& [name, p] : made->parameters()) bytes += p.bytes();
       TrainConfig config;
       config.model = model;
       config.dtype = dtype;
