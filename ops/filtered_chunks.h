@@ -8,6 +8,7 @@
 // entries of a row at most.
 #pragma once
 
+#include "tapehead/backends/backend.h"
 #include "tapehead/backends/tuning.h"
 #include "tapehead/ops/linear_cross_entropy_plan.h"
 

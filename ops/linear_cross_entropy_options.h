@@ -4,7 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "tapehead/backends/backend.h"
+#include "tapehead/backends/gradient_filter.h"
+#include "tapehead/core/tensor.h"
 
 namespace tapehead {
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tapehead/backends/backend.h"
 #include "tapehead/ops/operands.h"
 
 namespace tapehead {

@@ -1,7 +1,9 @@
 // What an optimiser does to many tensors at once. Nothing here is recorded on the tape.
 #pragma once
 
-#include "tapehead/backends/backend.h"
+#include <span>
+
+#include "tapehead/backends/step_numbers.h"
 
 namespace tapehead {
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "tapehead/backends/backend.h"
 #include "tapehead/backends/tuning.h"
 #include "tapehead/core/view.h"
 #include "tapehead/ops/linear_cross_entropy_plan.h"
