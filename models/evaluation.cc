@@ -31,7 +31,7 @@ double bits_per_byte(const Evaluation& evaluation, int64_t bytes) {
 void check_vocabulary(const Dataset& data, const ModelConfig& model) {
   check<ValueError>(
       data.vocab_size() <= model.vocab_size,
-      "[train] the tokens are of a vocabulary of {}, the model's has {}: another tokenizer made them",
+      "[data] the tokens are of a vocabulary of {}, the model's has {}: another tokenizer made them",
       data.vocab_size(), model.vocab_size);
 }
 

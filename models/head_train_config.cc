@@ -3,7 +3,7 @@
 namespace tapehead {
 
 void HeadTrainConfig::validate() const {
-  RunConfig::validate("train-head");
+  RunConfig::validate();
   check<ValueError>(
       optimizer.name != "muon",
       "[train-head] optimizer is muon, for the matrices of layers, and a head is none: take adamw or sgd");

@@ -7,11 +7,11 @@
 namespace tapehead {
 
 LinearCrossEntropyArgs HeadConfig::training_args() const {
-  check<ValueError>(batch_chunk_size >= 0, "[train] head.batch_chunk_size is {}, and must be at least 0",
+  check<ValueError>(batch_chunk_size >= 0, "[head] batch_chunk_size is {}: it must be at least 0",
                     batch_chunk_size);
   check<ValueError>(label_smoothing >= 0 && label_smoothing <= 1,
-                    "[train] head.label_smoothing is {}, and must be in [0, 1]", label_smoothing);
-  check<ValueError>(z_loss >= 0, "[train] head.z_loss is {}, and must be at least 0", z_loss);
+                    "[head] label_smoothing is {}: it must be in [0, 1]", label_smoothing);
+  check<ValueError>(z_loss >= 0, "[head] z_loss is {}: it must be at least 0", z_loss);
   LinearCrossEntropyArgs args;
   args.ignore_index = kIgnoredTarget;
   args.loss_dtype = DType::f32;
@@ -46,9 +46,9 @@ Schedule RunConfig::learning_rates() const {
           .decay = decay_steps};
 }
 
-void RunConfig::validate(const char* command) const {
+void RunConfig::validate() const {
   const auto at_least = [&](auto value, auto least, const char* field) {
-    check<ValueError>(value >= least, "[{}] {} is {}: it must be at least {}", command, field, value, least);
+    check<ValueError>(value >= least, "[run] {} is {}: it must be at least {}", field, value, least);
   };
   at_least(steps, 1, "steps");
   at_least(batch_size, 1, "batch_size");
@@ -65,7 +65,7 @@ void RunConfig::validate(const char* command) const {
   learning_rates().at(steps);  // throws
   optimizer.validate();
   check<ValueError>(std::isfinite(peak_lr) && min_lr <= peak_lr,
-                    "[{}] min_lr is {} and peak_lr {}: min_lr must not be larger", command, min_lr, peak_lr);
+                    "[run] min_lr is {} and peak_lr {}: min_lr must not be larger", min_lr, peak_lr);
 }
 
 }  // namespace tapehead

@@ -29,7 +29,7 @@ struct HeadConfig {
   LinearCrossEntropyArgs evaluation_args() const;
 };
 
-/// The defaults are those of tools/quickstart.
+/// The defaults are those of tools/quickstart, which also saves every 250 steps.
 struct RunConfig {
   int64_t steps = 250;
   int64_t batch_size = 16;          ///< what one step learns from: contexts, or rows of features
@@ -52,8 +52,8 @@ struct RunConfig {
 
   bool operator==(const RunConfig&) const = default;
 
-  /// Throws ValueError that begins with `command` and names the field, its value and the rule.
-  void validate(const char* command) const;
+  /// Throws ValueError that names the field, its value and the rule.
+  void validate() const;
   Schedule learning_rates() const;
 };
 

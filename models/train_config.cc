@@ -6,7 +6,7 @@ void TrainConfig::validate() const {
   model.validate();
   check<ValueError>(dtype == DType::f32 || dtype == DType::bf16,
                     "[train] dtype is {}: a model is trained in f32 or in bf16", dtype);
-  RunConfig::validate("train");
+  RunConfig::validate();
   check<ValueError>(micro_batch_size >= 0, "[train] micro_batch_size is {}: it must be at least 0",
                     micro_batch_size);
 }

@@ -7,7 +7,7 @@
 namespace tapehead {
 
 void TrainingRun::set_steps(int64_t steps) {
-  check<ValueError>(steps >= steps_made(), "[train] {} steps were made already, more than {}", steps_made(),
+  check<ValueError>(steps >= steps_made(), "[run] {} steps were made already, more than {}", steps_made(),
                     steps);
   change_steps(steps);
 }
