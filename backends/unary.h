@@ -6,8 +6,8 @@
 
 namespace tapehead {
 
-/// A new one takes its derivative from x, unless derivative_uses_result names it, and a line in with_constant;
-/// backends/cpu/elementwise.cc and backends/cuda/elementwise.cu have formula and derivative.
+/// A new one has a line in with_constant, takes its derivative from x unless derivative_uses_result names it,
+/// and has its formula and derivative in backends/cpu/elementwise.cc and backends/cuda/elementwise.cu.
 enum class Unary : uint8_t { neg, exp, log, tanh, sqrt, relu, gelu, gelu_tanh, silu };
 
 /// Whether the derivative of `op` is computed from its result, y; otherwise from its input, x.

@@ -95,8 +95,8 @@ class DeviceRuntime {
 /// them. Throws ValueError if this build has no such device, saying what is missing.
 DeviceRuntime& device_runtime(Device device);
 
-/// Threads for the loops and products that the calling thread starts on the CPU, from now on; the processor's,
-/// unless said. Defined by //backends. Throws ValueError outside [1, 1024].
+/// Threads for the loops and products that the calling thread starts on the CPU, from now on; the
+/// processor's, unless said. Defined by //backends. Throws ValueError outside [1, 1024].
 void set_cpu_threads(int64_t threads);
 
 }  // namespace tapehead

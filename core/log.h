@@ -11,8 +11,8 @@ class logger;
 
 namespace tapehead {
 
-/// The program's logger; with <spdlog/logger.h>, logger().info("step {}", n). Thread-safe. Its level is that of
-/// the environment variable TAPEHEAD_LOG at the first call, else info.
+/// The program's logger; with <spdlog/logger.h>, logger().info("step {}", n). Thread-safe. Its level is that
+/// of the environment variable TAPEHEAD_LOG at the first call, else info.
 spdlog::logger& logger();
 
 /// Nothing below `level` is shown: trace, debug, info, warning, error, critical, off. Throws ValueError.

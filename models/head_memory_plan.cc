@@ -32,7 +32,7 @@ MemoryPlan plan_head_training(const HeadTrainConfig& config, const LabelledFeatu
   plan.gradients = plan.parameters;
   plan.optimizer = optimizer_bytes(parameters, config.optimizer);
   plan.activations = N * (F * size_of(dtype) + size_of(DType::i64));
-  plan.head = std::max(head.forward.peak_bytes, head.backward.peak_bytes);  // with the gradients
+  plan.head = head.peak_bytes();  // with the gradients
   plan.peak = plan.parameters + plan.optimizer + plan.activations + plan.head;
   return plan;
 }

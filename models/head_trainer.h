@@ -36,7 +36,8 @@ HeadTrainConfig with_classes(HeadTrainConfig config, const LabelledFeatures& dat
 /// Trains a weight (C, F), which begins at zero, and a bias (C), on the device that is
 /// the default one when it is made. Weights have the features' dtype; those of 16 bits
 /// have f32 masters. An epoch visits each row once, in an order that depends on
-/// (seed, epoch) alone. Memory: 16 bytes a row, the head's, and a batch of features.
+/// (seed, epoch) alone. Memory: 16 bytes a row, 24 where targets are not i64, the head's, and a batch of
+/// features.
 class HeadTrainer final : public TrainingRun {
  public:
   /// Throws what with_classes() does, and ValueError where rows are too few for a batch or none held out

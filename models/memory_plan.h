@@ -7,12 +7,13 @@
 
 namespace tapehead {
 
-/// Bytes of tensors, by what they are for. Exact, but for the recording and the peak.
+/// Bytes of tensors, by what they are for. Exact, but for a language model's recording and peak, and for the
+/// head of train-head where rows are ignored (head_memory_plan.h).
 struct MemoryPlan {
   int64_t parameters = 0;
   int64_t gradients = 0;    ///< of the parameters that are trained
   int64_t optimizer = 0;    ///< moments, momenta, master weights
-  int64_t activations = 0;  ///< what forward keeps for backward
+  int64_t activations = 0;  ///< what forward keeps for backward; of train-head, a batch
   /// Chunks of logits, and gradients of hidden state and weight: plan_linear_cross_entropy's.
   int64_t head = 0;
 
@@ -24,15 +25,15 @@ struct MemoryPlan {
   int64_t recording = 0;
 
   /// At once: gradients pile up while activations are freed, so whichever are more count; with a recording,
-  /// that; or the start, if it takes more than a step. What the backward of one block takes while it runs is not
-  /// in it: up to 15 % of the peak in a model of three layers, less in deeper ones. Nor is, beside a recording,
-  /// an evaluation, or a batch that it does not fit.
+  /// that; or the start, if it takes more than a step. What the backward of one block takes while it runs is
+  /// not in it: up to 15 % of the peak in a model of three layers, less in deeper ones. Nor is, beside a
+  /// recording, an evaluation, or a batch that it does not fit.
   int64_t peak = 0;
 };
 
-/// Plans for one config with micro-batches of any size, on the device that is the default one when it is made.
-/// From shapes alone: parameters are those of the model's outline (Initializer::outline), and what a row of
-/// activations takes is counted on two short rows of tokens that go through it. So it is true of every
+/// Plans for one config with micro-batches of any size, on the device that is the default one when it is
+/// made. From shapes alone: parameters are those of the model's outline (Initializer::outline), and what a
+/// row of activations takes is counted on two short rows of tokens that go through it. So it is true of every
 /// architecture, and takes a small part of a step's time and one matrix's memory.
 class MemoryPlanner {
  public:

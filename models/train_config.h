@@ -8,8 +8,7 @@
 
 namespace tapehead {
 
-/// A step's batch is of windows of model.n_positions tokens. The seed is also that of initialisation, order of
-/// windows, and dropout.
+/// A step's batch is of windows of model.n_positions tokens.
 struct TrainConfig : RunConfig {
   ModelConfig model = {};
   /// Of weights, activations and gradients: f32 or bf16. The loss, statistics of softmax

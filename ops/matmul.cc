@@ -1,18 +1,15 @@
 #include "tapehead/ops/matmul.h"
 
 #include "tapehead/backends/backend.h"
+#include "tapehead/backends/matrix_layout.h"
 #include "tapehead/ops/operands.h"
 #include "tapehead/ops/views.h"
 
 namespace tapehead {
 
-static Shape leading(const Shape& shape) {
-  return Shape(std::vector<int64_t>(shape.begin(), shape.end() - 2));
-}
-
 // a·b; not recorded.
 static Tensor product(const Tensor& a, const Tensor& b) {
-  const Shape batch = broadcast(leading(a.shape()), leading(b.shape()), "matmul");
+  const Shape batch = broadcast(batch_shape(a), batch_shape(b), "matmul");
   Tensor y(batch.insert(batch.dim(), a.size(-2)).insert(batch.dim() + 1, b.size(-1)), a.dtype(), a.device());
   backend(y).matmul(1, a, b, 0, y);
   return y;

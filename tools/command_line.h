@@ -103,8 +103,8 @@ class CommandLine {
   /// To add commands to.
   Command program() const;
 
-  /// Takes main's arguments and runs the command that they name, or prints the help or version that they ask for. Throws
-  /// ValueError on words that it does not know, and what the command throws.
+  /// Takes main's arguments and runs the command that they name, or prints the help or version that they ask
+  /// for. Throws ValueError on words that it does not know, and what the command throws.
   void run(int argc, const char* const* argv);
 
  private:

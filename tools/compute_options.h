@@ -1,4 +1,4 @@
-// --device, --threads and --memory-limit, the same for every command that computes.
+// --device and --threads, the same for every command that computes, and --memory-limit, for those that train.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ class MemoryLimit {
   /// Throws ValueError unless what was given is a size.
   void validate() const;
 
-  /// As given, else what the default device has left (DeviceRuntime::available_memory); none where it does not
-  /// tell.
+  /// As given, else what the default device has left (DeviceRuntime::available_memory); none where it does
+  /// not tell.
   std::optional<int64_t> bytes() const;
 
  private:

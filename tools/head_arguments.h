@@ -1,4 +1,4 @@
-// The arguments of linear_cross_entropy as command-line options, for every command that has a head.
+// The arguments of linear_cross_entropy as command-line options, for the commands that run it alone.
 #pragma once
 
 #include <nlohmann/json.hpp>

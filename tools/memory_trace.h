@@ -20,9 +20,9 @@ namespace tapehead {
 void write_memory(const std::string& path, const MemoryPlan& plan);
 
 /// What is to be called after each step of a run that begins now, on this thread: after the first one, it
-/// writes the plan and what was counted since. `parameters`: all of the run's, on one device; `of_head`: those
-/// whose gradients are counted in the scope "head". Changes nothing of the step, and costs a lookup for each
-/// operation.
+/// writes the plan and what was counted since. `parameters`: all of the run's, on one device; `of_head`:
+/// those whose gradients are counted in the scope "head". Changes nothing of the step, and costs a lookup for
+/// each operation.
 std::function<void(const StepMetrics&)> count_first_step(std::string path, const MemoryPlan& plan,
                                                          ParameterList parameters,
                                                          std::vector<Tensor> of_head);

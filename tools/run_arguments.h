@@ -22,9 +22,9 @@ struct RunArguments {
   /// Adds --out, with its value now as the default, and --config.
   void add_folder_options(Command command);
 
-  /// Adds options for fields of `config`, which have the defaults that they have there, but a checkpoint every
-  /// 250 steps; then --resume, which excludes all that the command has so far, since that describes a new run,
-  /// but for the options `allowed`; and then what may be given in either case, --steps among it.
+  /// Adds options for fields of `config`, which have the defaults that they have there, but a checkpoint
+  /// every 250 steps; then --resume, which excludes all that the command has so far, since that describes a
+  /// new run, but for the options `allowed`; and then what may be given in either case, --steps among it.
   void add_run_options(Command command, RunConfig& config, std::initializer_list<std::string> allowed = {});
 
   /// Of a new run: takes what the command line left open from the config file, and what that leaves open from

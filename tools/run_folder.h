@@ -2,10 +2,11 @@
 //
 //   tokenizer/               tokenizer.json, vocab.json and merges.txt
 //   tokens/                  the sources as tokens (models/dataset_folder.h), unless they are kept elsewhere
-//   data.json                where the tokens are, and how sources are weighed (tools/run_data.h)
+//   data.json                where the tokens are, and how sources are weighed (tools/run_data.h); of
+//                            `tapehead train-head`, where the features are
 //   config.json              the options that it was begun with, for --config (tools/option_layers.h)
-//   checkpoint.safetensors   the model and all that training goes on from (models/checkpoint.h); others that
-//                            are kept stand beside it (models/checkpoint_files.h)
+//   checkpoint.safetensors   the model and all that training goes on from (models/checkpoint.h), with
+//                            checkpoint.json; others that are kept stand beside them (checkpoint_files.h)
 //   head.safetensors         of `tapehead train-head`, once it has ended: the weight, and the bias if any
 //   metrics.jsonl            a line of numbers for every step and every evaluation
 //   samples.jsonl            what the model wrote at evaluations, a line for each text

@@ -44,8 +44,8 @@ class RunSession {
   /// Writes config.json: the options that the command has, but for those in `without` and what finds the run.
   void write_config(std::vector<std::string> without = {}) const;
 
-  /// Trains what is left: history, progress, checkpoints, loss curve. If a signal stopped it, prints the command
-  /// that goes on with it, and ends the process by that signal.
+  /// Trains what is left: history, progress, checkpoints, loss curve. If a signal stopped it, prints the
+  /// command that goes on with it, and ends the process by that signal.
   RunResult train(TrainingRun& run, const RunDescription& description);
 
   /// Writes summary.json: how the run ended.

@@ -156,7 +156,7 @@ void add_train_head(Command program) {
   command.add_flag("--bias", config.bias, "with a bias");
   command.add_option("--batch-size", config.batch_size, "rows in a step");
   command.add_option("--held-out", config.held_out, "fraction of the rows to measure on; 0: none");
-  command.add_option("--seed", config.seed, "of the rows' order");
+  command.add_option("--seed", config.seed, "of the rows' order and split, and of the gradient filter");
   options->run.add_run_options(command, config, {"FEATURES"});
   command.footer(
       "The run's folder holds head.safetensors, with weight (classes, features) and bias, once all steps are "

@@ -1,6 +1,6 @@
-// Matrix products: who computes each matrix of a batch. f32 through oneDNN, or by a kernel of our own if it
-// has few rows; bf16 through oneDNN where the processor is faster at it than at f32; f64, and of f32 what
-// suits_openblas() names, through OpenBLAS.
+// Matrix products: who computes each matrix of a batch. Few rows by a kernel of our own; f32 through oneDNN;
+// bf16, too, where the processor is faster at it than at f32; other products of 16 bits in panels of f32;
+// f64, and of f32 what suits_openblas() names, through OpenBLAS.
 #include <algorithm>
 
 #include "tapehead/backends/cpu/cpu_backend.h"

@@ -18,7 +18,7 @@ static Tensor workspace(int which, const Tensor& x) {
   if (!panels[which]) {
     const auto bytes = static_cast<int64_t>(sizeof(float)) * kPanel * kDepth;
     std::shared_ptr<void> memory(std::aligned_alloc(64, static_cast<size_t>(bytes)), std::free);
-    check<SystemError>(memory != nullptr, "out of memory: {} bytes for a product's workspace", bytes);
+    check<OutOfMemoryError>(memory != nullptr, "out of memory: {} bytes for a product's workspace", bytes);
     panels[which] = std::make_shared<Storage>(memory, memory.get(), bytes);
   }
   const int64_t rows = x.size(0), columns = x.size(1);

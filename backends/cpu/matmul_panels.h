@@ -6,8 +6,8 @@
 namespace tapehead {
 
 /// y = alpha · a·b + beta · y, (M, K)·(K, N) -> (M, N), each f32, f16 or bf16 and of any strides: panels are
-/// widened to f32, in which products of 16-bit numbers are exact, and multiplied there. Throws SystemError if
-/// there is no memory for a thread's panels.
+/// widened to f32, in which products of 16-bit numbers are exact, and multiplied there. Throws
+/// OutOfMemoryError if there is none for a thread's panels.
 void matmul_by_panels(CpuBackend& backend, double alpha, const Tensor& a, const Tensor& b, double beta,
                       const Tensor& y);
 

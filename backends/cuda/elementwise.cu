@@ -152,7 +152,7 @@ void CudaBackend::unary(Unary op, const Tensor& x, Tensor& y) {
 
 void CudaBackend::unary_backward(Unary op, const Tensor& saved, const Tensor& gy, Tensor& gx) {
   const StridedIndex<3> index(gx.shape(), {gx.strides(), saved.strides(), gy.strides()});
-  visit_floating(gx.dtype(), "unary", [&]<class T>(std::type_identity<T>) {
+  visit_floating(gx.dtype(), "unary_backward", [&]<class T>(std::type_identity<T>) {
     T* to = gx.mutable_data<T>();
     const T *from = saved.data<T>(), *up = gy.data<T>();
     const bool packed = can_pack(index, {to, from, up});

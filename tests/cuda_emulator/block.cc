@@ -218,8 +218,8 @@ void BlockRunner::trap(const char* reason) {
   abandon();
 }
 
-// Ends the block, for its problem_. The fibre that runs is never entered again: what it still holds is lost, so
-// whoever calls this holds nothing.
+// Ends the block, for its problem_. The fibre that runs is never entered again: what it still holds is lost,
+// so whoever calls this holds nothing.
 void BlockRunner::abandon() {
   OwnFibre* own = current_;
   enter(*own, host_, nullptr);

@@ -23,6 +23,8 @@ def _rooms_test_impl(ctx):
     files = depset(transitive = [dep[_Sources].files for dep in ctx.attr.deps]).to_list()
     script = "#!/bin/sh\nstatus=0\n"
     for room, known in ROOMS.items():
+        if not [f for f in files if f.short_path.startswith(room + "/")]:
+            fail("rooms_test sees no file of " + room)
         script += _CHECK.format(
             files = " ".join([f.short_path for f in files if f.short_path.startswith(room + "/")]),
             room = room,
