@@ -4,13 +4,16 @@ and says what is missing.
 
     bazel test --config=cuda //tests/gpu_check:program_test
 """
+import os
 import subprocess
 import unittest
 
 
 def run(*arguments):
+    # Hazard: GoogleTest writes the cases that it lists where Bazel looks for this test's, and they count as passed.
+    environment = {name: value for name, value in os.environ.items() if name != "XML_OUTPUT_FILE"}
     command = ["tests/gpu_check/program", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
 class Program(unittest.TestCase):
