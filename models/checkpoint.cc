@@ -34,7 +34,8 @@ ParameterList read_weights(const std::string& path, const LanguageModel& model) 
 LoadedModel load_model(const std::string& path, Device device) {
   const CheckpointTensors file(path);
   TrainState state = file.parse_state(parse_train_state);
-  std::unique_ptr<LanguageModel> model = make_model(state.config.model, 0, state.config.dtype, device);
+  std::unique_ptr<LanguageModel> model = make_model(
+      state.config.model, {.dtype = state.config.dtype, .device = device, .values = Initializer::unset});
   file.load(model->parameters(), nullptr);
   return {.state = std::move(state), .model = std::move(model)};
 }

@@ -11,7 +11,7 @@ namespace tapehead {
 MemoryPlan plan_head_training(const HeadTrainConfig& config, const LabelledFeatures& data) {
   const DType dtype = data.features.dtype();
   const int64_t N = config.batch_size, F = data.features.size(1), C = config.classes;
-  Initializer make{.dtype = dtype, .device = {}, .outline = true};
+  Initializer make{.dtype = dtype, .device = {}, .values = Initializer::outline};
   ParameterList parameters = {{"weight", make.matrix(C, F, 0)}};
   if (config.bias) parameters.emplace_back("bias", make.vector(C, 0));
 

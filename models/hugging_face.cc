@@ -116,7 +116,8 @@ std::unique_ptr<LanguageModel> load_pretrained(
   check<ValueError>(config.n_layer <= std::ssize(file.names()),
                     "[hugging_face] {}: its config.json says that there are {} layers, but it has {} tensors",
                     folder, config.n_layer, file.names().size());
-  std::unique_ptr<LanguageModel> model = make_model(config, 0, dtype, device);
+  std::unique_ptr<LanguageModel> model =
+      make_model(config, {.dtype = dtype, .device = device, .values = Initializer::unset});
   const Weights weights(file, *model);
   check<ValueError>(weights.problems().empty(),
                     "[hugging_face] the weights in {} do not fit its config.json: {}", folder,

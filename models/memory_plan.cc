@@ -22,7 +22,7 @@ static int64_t count_activations(const LanguageModel& model, int64_t rows, int64
 MemoryPlanner::MemoryPlanner(const TrainConfig& config, bool recorded)
     : config_(config), device_(default_device()), recorded_(recorded) {
   config.validate();
-  const auto outline = make_model(config.model, {.dtype = config.dtype, .outline = true});
+  const auto outline = make_model(config.model, {.dtype = config.dtype, .values = Initializer::outline});
   const LanguageModel& model = *outline;
   if (!config.freeze.empty()) freeze(model.parameters(), config.freeze);
   for (const auto& [name, p] : model.parameters()) {

@@ -13,15 +13,18 @@ void zero_grad(const ParameterList& parameters) {
 }
 
 Tensor Initializer::matrix(int64_t rows, int64_t columns, double deviation) {
-  if (outline) {
-    const Tensor row = Tensor::zeros({1, columns}, dtype, device);
-    return expand(row, {rows, columns}).set_requires_grad();
-  }
-  return random_normal({rows, columns}, 0, deviation, generator, dtype, device).set_requires_grad();
+  const auto make = [&] {
+    switch (values) {
+      case unset: return Tensor({rows, columns}, dtype, device);
+      case outline: return expand(Tensor::zeros({1, columns}, dtype, device), {rows, columns});
+      default: return random_normal({rows, columns}, 0, deviation, generator, dtype, device);
+    }
+  };
+  return make().set_requires_grad();
 }
 
 Tensor Initializer::vector(int64_t size, double value) const {
-  if (outline) return expand(Tensor::zeros({1}, dtype, device), {size}).set_requires_grad();
+  if (values == outline) return expand(Tensor::zeros({1}, dtype, device), {size}).set_requires_grad();
   return Tensor::full({size}, value, dtype, device).set_requires_grad();
 }
 

@@ -23,9 +23,15 @@ struct Initializer {
   Generator generator = {};
   DType dtype = DType::f32;
   Device device = default_device();
-  /// Of parameters the shapes alone: the rows of a matrix are one row of zeros, the numbers of a vector one
-  /// zero. What is computed with them takes the memory that it takes with others, and they take none.
-  bool outline = false;
+  enum Values : uint8_t {
+    drawn,
+    /// None yet: they are copied from somewhere next.
+    unset,
+    /// The shapes alone: the rows of a matrix are one row of zeros, the numbers of a vector one zero. What is
+    /// computed with them takes the memory that it takes with others, and they take none.
+    outline,
+  };
+  Values values = drawn;
 
   /// (rows, columns), normal of mean 0.
   Tensor matrix(int64_t rows, int64_t columns, double deviation);

@@ -67,5 +67,15 @@ TEST(ModuleTest, ParametersAreNamedSharedAndCleared) {
   EXPECT_FALSE(layer.bias.grad().defined());
 }
 
+// Hazard: a model of whole weights was drawn at random before it was loaded, which took longer than loading it.
+TEST(ModuleTest, ParametersToBeLoadedAreNotDrawn) {
+  Initializer make{.generator = {.seed = 3}, .values = Initializer::unset};
+  const Generator before = make.generator;
+  const Tensor weight = make.matrix(2, 3, 0.02);
+  EXPECT_EQ(make.generator.next, before.next);
+  EXPECT_EQ(weight.shape(), Shape({2, 3}));
+  EXPECT_TRUE(weight.requires_grad());
+}
+
 }  // namespace
 }  // namespace tapehead
