@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tapehead/backends/cpu/convert.h"
+#include "tapehead/backends/cpu/matmul_one_row.h"
 #include "tapehead/backends/cpu/parallel.h"
 
 // clang-format off
@@ -255,6 +256,7 @@ constexpr int64_t kFewRows = 32, kFewRowsOf16Bits = 128;
 constexpr int64_t kLargeMatrix = int64_t{1} << 17;
 
 bool matmul_few_rows(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
+  if (matmul_one_row(alpha, a, b, beta, y)) return true;
   const auto up_to_32_bits = [](const Tensor& x) { return x.dtype() == DType::f32 || is_half(x.dtype()); };
   if (!up_to_32_bits(a) || !up_to_32_bits(b) || y.dtype() != DType::f32 || y.dim() != 2) return false;
   const int64_t M = y.size(0), N = y.size(1), K = a.size(1);
