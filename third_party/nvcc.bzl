@@ -2,6 +2,9 @@
 
 load("@cuda//:toolkit.bzl", "CUDA_HOME", "FOUND")
 
+# For what is built and tested on every machine that can, without --config=cuda.
+WHERE_NVCC_IS = [] if FOUND else ["@platforms//:incompatible"]
+
 _FLAGS = [
     "-std=c++20",
     "-O3",

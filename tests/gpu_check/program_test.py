@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
-"""Of the program that --config=cuda builds, what needs no device: it links, has the tests of every folder,
-and says what is missing.
-
-    bazel test --config=cuda //tests/gpu_check:program_test
+"""Of the program that is linked with CUDA, what needs no device: it has the tests of every folder, and says
+what is missing.
 """
 import os
 import subprocess
