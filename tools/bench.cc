@@ -1,4 +1,4 @@
-// tapehead bench: how fast things are, beside what their matrix products alone would take.
+// tapehead bench: how fast things are, beside what the machine could do.
 #include "tapehead/tools/bench.h"
 
 #include <algorithm>
@@ -14,11 +14,12 @@ double median(std::vector<double> values) {
 }
 
 void add_bench(Command program) {
-  Command bench = program.add_command("bench", "Measure speed, beside what the matrix products alone take");
+  Command bench = program.add_command("bench", "Measure speed, beside what the machine could do");
   bench.require_command();
   add_bench_head(bench);
   add_bench_train(bench);
-  bench.footer("Example:\n  tapehead bench head --shape 2048,256,8192\n  tapehead bench train");
+  add_bench_generate(bench);
+  bench.footer("Example:\n  tapehead bench head --shape 2048,256,8192\n  tapehead bench train\n  tapehead bench generate");
 }
 
 }  // namespace tapehead

@@ -7,9 +7,10 @@
 
 namespace tapehead {
 
-/// `bench head` and `bench train`, as subcommands of `bench`.
+/// `bench head`, `bench train` and `bench generate`, as subcommands of `bench`.
 void add_bench_head(Command bench);
 void add_bench_train(Command bench);
+void add_bench_generate(Command bench);
 
 /// Of one value or more.
 double median(std::vector<double> values);

@@ -11,18 +11,21 @@
 
 namespace tapehead {
 
+// Tables that are looked up in are none of them.
+int64_t multiplied_weights(const LanguageModel& model) {
+  int64_t weights = model.head_weight().numel();
+  for (const auto& parameter : model.parameters()) {
+    if (MuonOptimizer::is_layer_matrix(parameter)) weights += parameter.second.numel();
+  }
+  return weights;
+}
+
 double product_flops(const LanguageModel& model, int64_t rows) {
   const ModelConfig& config = model.config();
   const double T = static_cast<double>(config.n_positions), N = static_cast<double>(rows) * T;
-  // Every matrix in a block is multiplied with each token once, and so is the head's. Tables that are looked
-  // up in are not.
-  double weights = static_cast<double>(model.head_weight().numel());
-  for (const auto& parameter : model.parameters()) {
-    if (MuonOptimizer::is_layer_matrix(parameter)) weights += static_cast<double>(parameter.second.numel());
-  }
   const double attention = static_cast<double>(config.n_layer) * 2 *
                            (2 * N * T * static_cast<double>(config.n_head * config.head_width())) / 2;
-  return 3 * (2 * N * weights + attention);
+  return 3 * (2 * N * static_cast<double>(multiplied_weights(model)) + attention);
 }
 
 ReferenceProduct::ReferenceProduct(DType dtype, int64_t columns) {

@@ -8,6 +8,9 @@
 
 namespace tapehead {
 
+/// Weights that every token is multiplied with: the matrices of all blocks, and the head's.
+int64_t multiplied_weights(const LanguageModel& model);
+
 /// Floating-point operations of the matrix products of one step on `rows` contexts of n_positions tokens.
 /// Backward multiplies twice for each product of forward: for both factors' gradients. Of attention's T×T
 /// products, q·kᵀ and the weights' with v, the causal half counts.

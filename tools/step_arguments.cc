@@ -9,10 +9,16 @@
 namespace tapehead {
 
 void StepArguments::add_options(Command command) {
+  add_model_options(command);
+  command.add_option("--batch-size", batch_size, "contexts in a step");
+}
+
+void StepArguments::add_model_options(Command command) {
   command
-      .add_option("--preset", preset,
-                  "model and context of this preset of `train`, and of its batch what is computed at once: " +
-                      preset_names() + ". What follows replaces a number of it")
+      .add_option(
+          "--preset", preset,
+          "model and context of this preset of `train`, and of its batch what a step computes at once: " +
+              preset_names() + ". What follows replaces a number of it")
       .show_default();
   command.add_option("--architecture", architecture, "gpt2 or llama");
   command.add_option("--n-layer", n_layer, "transformer blocks");
@@ -20,7 +26,6 @@ void StepArguments::add_options(Command command) {
   command.add_option("--n-embd", n_embd, "width");
   command.add_option("--context", context, "tokens that the model sees at once");
   command.add_option("--vocab-size", vocab_size, "words in the head");
-  command.add_option("--batch-size", batch_size, "contexts in a step");
   command.add_option("--dtype", dtype, "f32 or bf16").show_default();
 }
 

@@ -1,4 +1,4 @@
-// A training step on random tokens, for commands that measure one: how large its model is.
+// A model on random tokens, for commands that measure one: how large it is, and a training step.
 #pragma once
 
 #include <optional>
@@ -19,6 +19,8 @@ struct StepArguments {
 
   /// Adds all of them to `command`.
   void add_options(Command command);
+  /// Those of the model alone.
+  void add_model_options(Command command);
 
   /// What they ask for. Throws ValueError for a preset that there is none of, and what
   /// TrainConfig::validate() does.

@@ -172,6 +172,28 @@ TEST_F(Head, BenchTrainSaysWhereTheTimeGoes) {
   expect_error({"bench", "train", "--n-head", "3"}, 2, "ValueError", "multiple of n_head");
 }
 
+TEST_F(Head, BenchGenerateMeasuresBothWays) {
+  const Args bench = {"bench", "generate",     "--n-layer", "1",         "--n-head", "2",         "--n-embd",
+                      "8",     "--vocab-size", "20",        "--context", "40",       "--repeats", "1"};
+  const json result = run_json(
+      bench + Args{"--tokens", "30", "--prompt-tokens", "10", "--samples", "2", "--both-ways", "--json"});
+  for (const char* key : {"seconds", "seconds_without_cache", "times_as_fast", "peak_bytes"}) {
+    ASSERT_TRUE(result[key].is_number()) << key;
+    EXPECT_GT(result[key].get<double>(), 0) << key;
+  }
+  EXPECT_EQ(result["same_tokens"], true);
+  const double seconds = result["seconds"];
+  EXPECT_NEAR(result["tokens_per_second"].get<double>() * seconds, 2 * 30, 1e-6);
+  // 12 square matrices' worth of weights and the head's, in f32, for each of 30 positions.
+  EXPECT_NEAR(result["weight_bytes_per_second"].get<double>() * seconds, 30 * 4 * (12 * 8 * 8 + 20 * 8),
+              1e-3);
+
+  const json one_way = run_json(bench + Args{"--tokens", "2", "--json"});
+  EXPECT_FALSE(one_way.contains("times_as_fast"));
+  expect_error(bench + Args{"--tokens", "33"}, 2, "ValueError", "41, and the model sees 40 at once");
+  expect_error(bench + Args{"--samples", "0"}, 2, "ValueError", "--samples 0");
+}
+
 TEST_F(Head, SaysWhenOptionsWereIgnored) {
   Tensors tensors = {{"input", input_},
                      {"weight", random_tensor({5, 3, 6}, 2, 1, DType::f32)},

@@ -231,7 +231,8 @@ TEST_F(Program, ExplainsItself) {
                                       {"plan"},
                                       {"bench"},
                                       {"bench", "head"},
-                                      {"bench", "train"}};
+                                      {"bench", "train"},
+                                      {"bench", "generate"}};
   for (const Args& command : commands) {
     const Result help = run(command + Args{"--help"});
     EXPECT_EQ(help.status, 0);
