@@ -1,16 +1,17 @@
-"""Writes docs/performance.md: the head and training steps beside PyTorch's, measured in turn in one run.
+"""Writes docs/performance.md: the head, training steps and generation beside PyTorch's, measured in turn in one run.
 
-    python3 -m venv VENV && VENV/bin/pip install 'torch==2.15.*' numpy
+    python3 -m venv VENV && VENV/bin/pip install 'torch==2.15.*' numpy transformers
     bazel build //tools:tapehead
     VENV/bin/python tools/bench/compare_pytorch.py [--only heads] [--shapes 4096,768,50257 2048,256,8192] [--dtypes f32 bf16]
     VENV/bin/python tools/bench/compare_pytorch.py --only training [--models 'gpt2-124m --context 64' quickstart]
+    VENV/bin/python tools/bench/compare_pytorch.py --only generation [--texts 'gpt2-124m --tokens 512']
 
-Ours runs as `tapehead bench head` and `tapehead bench train` with their default options. PyTorch computes the
-head three ways: eager cross_entropy(linear), the same compiled, and its own chunked linear_cross_entropy with
-default options; a training step two ways, eager and compiled, with cross_entropy on the whole logits. All get
-two threads unless --threads says otherwise. Ratios of one run mean more than its seconds. What was measured
-is kept in docs/performance.json, each row with the commit that was measured, so that a part can be measured again
-without the other.
+Ours runs as `tapehead bench head`, `bench train` and `bench generate` with their default options. PyTorch computes
+the head three ways: eager cross_entropy(linear), the same compiled, and its own chunked linear_cross_entropy with
+default options; a training step two ways, eager and compiled, with cross_entropy on the whole logits; and tokens
+as transformers' generate does, with its cache. All get two threads unless --threads says otherwise. Ratios of one
+run mean more than its seconds. What was measured is kept in docs/performance.json, each row with the commit that
+was measured, so that a part can be measured again without the others.
 """
 
 import argparse
@@ -23,12 +24,13 @@ from pathlib import Path
 
 import torch
 
-from pytorch_ways import DTYPES, Head, Training
+from pytorch_ways import DTYPES, Head, Training, seconds_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS, PAGE = ROOT / "docs/performance.json", ROOT / "docs/performance.md"
 SHAPES = ("4096,768,50257", "2048,256,8192", "1024,2048,32000", "512,768,50257", "8192,128,50257", "2048,2304,256000")
 MODELS = ("gpt2-124m --context 64", "quickstart")
+TEXTS = ("gpt2-124m --tokens 512", "quickstart --context 640 --tokens 512")
 
 
 def run_ours(o, bench, *options):
@@ -92,6 +94,46 @@ def compare_training(o, model):
             measured[way].append(pytorch.seconds(way))
     names = ("n_layer", "n_embd", "vocab_size", "batch_size", "context")
     return {"model": model} | {name: ours[name] for name in names} | rounded(medians(measured))
+
+
+# ---- Generation
+
+
+class Transformers:
+    """transformers' GPT-2 in the sizes that `bench generate --json` names, weights drawn at random."""
+
+    def __init__(self, sizes):
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        config = GPT2Config(n_layer=sizes["n_layer"], n_head=sizes["n_head"], n_embd=sizes["n_embd"],
+                            n_positions=sizes["context"], vocab_size=sizes["vocab_size"], bos_token_id=None, eos_token_id=None)
+        self.model = GPT2LMHeadModel(config).eval()
+        assert self.model.num_parameters() == sizes["parameters"]
+        self.prompt = torch.randint(sizes["vocab_size"], (sizes["samples"], sizes["prompt_tokens"]))
+        self.tokens = sizes["tokens"]
+
+    def seconds(self):
+        with torch.inference_mode():
+            return seconds_of(lambda: self.model.generate(
+                self.prompt, attention_mask=torch.ones_like(self.prompt), do_sample=True, top_k=0, pad_token_id=0,
+                min_new_tokens=self.tokens, max_new_tokens=self.tokens), "cpu")
+
+
+def compare_generation(o, text):
+    preset, *sizes = text.split()
+    options = ("generate", "--preset", preset, *sizes)
+    transformers = Transformers(run_ours(o, *options))  # ours tells the sizes
+    transformers.seconds()  # warmed up
+    measured = {name: [] for name in ("ours", "pace", "transformers", "without_cache")}
+    for turn in range(o.repeats):
+        print(f"{text}: turn {turn + 1} of {o.repeats}", file=sys.stderr)
+        ours = run_ours(o, *options, "--both-ways")
+        measured["ours"].append(ours["seconds"])
+        measured["pace"].append(ours["weight_bytes_per_second"])
+        measured["without_cache"].append(ours["seconds_without_cache"])
+        measured["transformers"].append(transformers.seconds())
+    names = ("n_layer", "n_embd", "vocab_size", "prompt_tokens", "tokens")
+    return {"text": text} | {name: ours[name] for name in names} | rounded(medians(measured))
 
 
 # ---- The page
@@ -176,8 +218,27 @@ the same run, divided by the step's time.
 """
 
 
+def generation_section(part):
+    rows = []
+    for r in part["rows"]:
+        sizes = f"{r['text'].split()[0]}: {r['n_layer']} layers, {r['n_embd']} wide, {r['vocab_size']} words"
+        rows.append([sizes, f"{r['tokens']} after {r['prompt_tokens']}", f"{r['ours']:.3f} s", f"{r['tokens'] / r['ours']:.1f}",
+                     f"{r['pace'] / 1e9:.1f} GB/s", f"{r['transformers']:.3f} s", f"{r['transformers'] / r['ours']:.2f}",
+                     f"{r['without_cache']:.3f} s", f"{r['without_cache'] / r['ours']:.1f}"])
+    columns = ["GPT-2 in f32", "tokens", "ours", "tokens/s", "weights read at", "transformers", "transformers / ours",
+               "ours without the cache", "without / with"]
+    return f"""## Generation
+
+{measured_on(part)}
+One text, each token drawn from all; `tapehead bench generate` beside `generate` of Hugging Face's transformers on PyTorch, both
+with a cache of keys and values. A token reads every weight that it is multiplied with once, at the pace that stands beside it.
+
+{table(columns, rows)}
+"""
+
+
 def write_page(results):
-    sections = {"heads": heads_section, "training": training_section}
+    sections = {"heads": heads_section, "training": training_section, "generation": generation_section}
     parts = [section(results[name]) for name, section in sections.items() if name in results]
     PAGE.write_text("\n".join(["# How fast it is\n\nWritten by `tools/bench/compare_pytorch.py`.\n", *parts]))
 
@@ -185,12 +246,14 @@ def write_page(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=ROOT / "bazel-bin/tools/tapehead", help="the program to measure")
-    parser.add_argument("--only", choices=("heads", "training"), help="measure one part, and keep the other's results")
+    parser.add_argument("--only", choices=("heads", "training", "generation"), help="measure one part, and keep the others' results")
     parser.add_argument("--page-only", action="store_true", help="measure nothing; write the page from docs/performance.json")
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="N,F,C", help="of the heads")
     parser.add_argument("--dtypes", nargs="+", default=("f32", "bf16"), choices=DTYPES, help="of the heads")
     parser.add_argument("--models", nargs="+", default=MODELS, metavar="PRESET",
                         help="to train: a preset of `bench train`, with options of it in the same word")
+    parser.add_argument("--texts", nargs="+", default=TEXTS, metavar="PRESET",
+                        help="to write: a preset of `bench generate`, with options of it in the same word")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     o = parser.parse_args()
@@ -206,7 +269,7 @@ def main():
         for case in cases:
             row = compare(o, *case) | {"repeats": o.repeats, "commit": commit()}
             print(row, file=sys.stderr)
-            same = [key for key in ("shape", "dtype", "model") if key in row]
+            same = [key for key in ("shape", "dtype", "model", "text") if key in row]
             before = [i for i, r in enumerate(rows) if all(r[key] == row[key] for key in same)]
             at = before[0] if before else len(rows)
             rows = rows[:at] + [row] + rows[at + 1:]  # where the case stood
@@ -215,6 +278,7 @@ def main():
 
     measure("heads", compare_heads, [(shape, dtype) for shape in o.shapes for dtype in o.dtypes])
     measure("training", compare_training, [(model,) for model in o.models])
+    measure("generation", compare_generation, [(text,) for text in o.texts])
     write_page(results)
     print(f"written to {PAGE}")
 
