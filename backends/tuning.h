@@ -1,11 +1,14 @@
-// Numbers on which speed and memory depend, and results do not. They are no part of Backend: plans are made
-// for devices, too, that this build does not have.
+// Where devices differ in what is fastest or smallest. Results do not depend on it, but for their rounding.
+// No part of Backend: plans are made for devices, too, that this build does not have.
 #pragma once
 
 #include "tapehead/core/device.h"
 #include "tapehead/core/dtype.h"
 
 namespace tapehead {
+
+/// Whether a call's work is done when the call returns, so that the host reads what it wrote at no cost.
+constexpr bool is_synchronous(Device device) { return device.kind == Device::cpu; }
 
 /// Where the vocabulary head's ways of going cross over, for inputs of one dtype on one device.
 struct Tuning {
@@ -14,6 +17,8 @@ struct Tuning {
   /// A product over what a gradient filter leaves of a row (SparseRows) takes as long as the dense one where
   /// it leaves one class in so many.
   int64_t classes_per_entry;
+  /// Whether "auto" spends memory on buffers as wide as the sums (LinearCrossEntropyOptions): torch's rule.
+  bool wide_buffers;
 };
 
 /// CPU, measured on two cores with AVX-512:
@@ -33,11 +38,11 @@ struct Tuning {
 /// f64 is for checks: as on the CPU.
 constexpr Tuning tuning(Device device, DType dtype) {
   if (device.kind == Device::cuda && is_half(dtype))
-    return {.throughput_rows = 2048, .classes_per_entry = 128};
+    return {.throughput_rows = 2048, .classes_per_entry = 128, .wide_buffers = false};
   if (device.kind == Device::cuda && dtype == DType::f32)
-    return {.throughput_rows = 512, .classes_per_entry = 20};
-  if (dtype == DType::f32) return {.throughput_rows = 256, .classes_per_entry = 12};
-  return {.throughput_rows = 512, .classes_per_entry = 12};
+    return {.throughput_rows = 512, .classes_per_entry = 20, .wide_buffers = false};
+  if (dtype == DType::f32) return {.throughput_rows = 256, .classes_per_entry = 12, .wide_buffers = false};
+  return {.throughput_rows = 512, .classes_per_entry = 12, .wide_buffers = is_half(dtype)};
 }
 
 }  // namespace tapehead

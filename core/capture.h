@@ -31,9 +31,9 @@ namespace tapehead {
 class Capture {
  public:
   /// Records what `work` asks of `device`. `generators`, of different seeds, are all that it draws from; they
-  /// stand where they stood afterwards. Throws ValueError where the device cannot record, as the cpu;
-  /// RuntimeError if `work` waits for the device, draws from other generators, or is itself a Capture; and
-  /// what `work` throws.
+  /// stand where they stood afterwards. Throws ValueError where the device cannot record; RuntimeError
+  /// if `work` waits for the device, draws from other generators, or is itself a Capture; and what `work`
+  /// throws.
   Capture(Device device, const std::function<void()>& work, std::vector<Generator*> generators = {});
 
   /// Asks for all of it, behind what was asked for before; returns at once. The generators move on.

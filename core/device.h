@@ -72,8 +72,10 @@ class DeviceRuntime {
   /// not be told earlier.
   virtual void synchronize() = 0;
 
+  /// Whether this device records work.
+  virtual bool can_capture() const = 0;
   /// Runs work(), recording what it asks of this device in the place of doing it. `seeds` are those of all
-  /// random numbers that it draws. Throws ValueError unless the device can; else as Capture does
+  /// random numbers that it draws. Throws ValueError unless can_capture(); else as Capture does
   /// (core/capture.h), with nothing left of it.
   virtual std::unique_ptr<CapturedWork> capture(const std::function<void()>& work,
                                                 std::span<const uint64_t> seeds) = 0;

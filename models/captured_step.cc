@@ -3,8 +3,9 @@
 namespace tapehead {
 
 void CapturedStep::check_possible(const TrainConfig& config, Device device) {
-  check<ValueError>(device.kind != Device::cpu,
-                    "[capture] the cpu records no steps: train on cuda, or without capture");
+  check<ValueError>(device_runtime(device).can_capture(),
+                    "[capture] the {} records no steps: train on a device that does, or without capture",
+                    device);
   check<ValueError>(
       config.head.gradient_filter == "none",
       "[capture] gradient_filter is {}: the host counts what a filter leaves, and a recorded step does "

@@ -138,11 +138,10 @@ ResolvedLinearCrossEntropyOptions LinearCrossEntropyOptions::resolve(int64_t N, 
   r.recompute = fields_.recompute;
   r.gradient_filter = filter_;
 
-  // What "auto" and "auto_table" tell from all else.
-  const bool half_on_cpu = is_half(T) && device.kind == Device::cpu;
+  const Tuning speed = tuning(device, T);
   r.acc_policy = policy_;
   if (policy_ == AccPolicy::automatic) {
-    r.acc_policy = half_on_cpu ? AccPolicy::accurate : AccPolicy::compact;
+    r.acc_policy = speed.wide_buffers ? AccPolicy::accurate : AccPolicy::compact;
   }
 
   if (fields_.acc_dtype) {
@@ -164,11 +163,11 @@ ResolvedLinearCrossEntropyOptions LinearCrossEntropyOptions::resolve(int64_t N, 
   }
   ChunkingMethod& method = *r.chunking_method;
   if (method.kind == ChunkingMethod::auto_table) {
-    method = {.kind = ChunkingMethod::aspect_ratio, .number = half_on_cpu ? 1 : 2};
+    method = {.kind = ChunkingMethod::aspect_ratio, .number = speed.wide_buffers ? 1 : 2};
   }
   switch (method.kind) {
     case ChunkingMethod::throughput:
-      r.batch_chunk_size = std::clamp<int64_t>(N, 1, tuning(device, T).throughput_rows);
+      r.batch_chunk_size = std::clamp<int64_t>(N, 1, speed.throughput_rows);
       break;
     case ChunkingMethod::budget: {
       const auto fits = [&](int64_t rows) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tapehead/backends/backend.h"
+#include "tapehead/backends/tuning.h"
 #include "tapehead/ops/cross_entropy.h"
 
 namespace tapehead {
@@ -26,7 +27,7 @@ struct RowInputs {
 /// Whether the host learns at no cost how many rows count, and passes end with the last of them. Elsewhere
 /// they end with CrossEntropyArgs::counted_rows or all N; rows of zeros stand in the place of those that do
 /// not count, with a scale of 0.
-inline bool counts_rows(Device device) { return device.kind == Device::cpu; }
+inline bool counts_rows(Device device) { return is_synchronous(device); }
 
 /// What the row pass can tell of each row, on the device; undefined ones are not asked for.
 struct RowOutputs {

@@ -16,6 +16,7 @@ class CpuBackend final : public Backend {
   void copy_from_host(void* to, const void* from, int64_t bytes) override;
   void copy_to_host(void* to, const void* from, int64_t bytes) override;
   void synchronize() override {}
+  bool can_capture() const override { return false; }
   std::unique_ptr<CapturedWork> capture(const std::function<void()>& work,
                                         std::span<const uint64_t> seeds) override;
   bool is_capturing() const override { return false; }

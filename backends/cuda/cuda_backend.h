@@ -32,6 +32,7 @@ class CudaBackend final : public Backend {
 
   // captured_graph.cu
   void copy_from_host(void* to, const void* from, int64_t bytes) override;
+  bool can_capture() const override { return true; }
   std::unique_ptr<CapturedWork> capture(const std::function<void()>& work,
                                         std::span<const uint64_t> seeds) override;
   bool is_capturing() const override { return stream_.is_capturing(); }
