@@ -13,6 +13,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -50,15 +51,27 @@ struct IndexRange {
 /// elements, and what it is.
 using IndexFault = std::function<void(int64_t position, int64_t index)>;
 
+/// What a sum over the rows of a cross entropy is divided by. Constexpr is what lets code of a device ask.
+struct RowDivisor {
+  bool mean = false;                      ///< else by 1
+  std::optional<double> normalizer = {};  ///< takes the place of the rows' weights
+  bool zero_if_empty = false;             ///< no rows: by 1, else by NaN
+
+  /// Of `count` rows whose weights add up to `weights`.
+  constexpr double of(double weights, int64_t count) const {
+    if (!mean) return 1;
+    if (count == 0) return zero_if_empty ? 1 : std::numeric_limits<double>::quiet_NaN();
+    return normalizer ? *normalizer : weights;
+  }
+};
+
 /// Arguments of Backend::cross_entropy_targets: N rows, before there are logits.
 struct CrossEntropyTargets {
   // What is read.
   Tensor target;        ///< (N) i64 or i32, dense, each in `range`; undefined: class probabilities
   IndexRange range;     ///< of C classes
   Tensor class_weight;  ///< (C), dense; undefined: 1, as for class probabilities
-  bool mean = false;    ///< else both divisors are 1
-  std::optional<double> normalizer;  ///< takes the place of mean's divisors
-  bool zero_if_empty = false;        ///< divisors of no rows are 1, else NaN
+  RowDivisor divisor;
 
   // What is written.
   Tensor index;   ///< (N) i64: the target; 0 where it is ignored or in no range
@@ -66,8 +79,8 @@ struct CrossEntropyTargets {
   /// (N) i64: the rows that count, whose weight is not 0, in order, and then -1. Where it is defined, index
   /// and weight have this order, too, and end with zeros.
   Tensor ids;
-  /// (3) f64: of the losses, Σ weight · class_weight[target]; of the z-losses, Σ weight; and the number of
-  /// rows that count.
+  /// (3) f64: `divisor` of the losses, for weights Σ weight · class_weight[target]; of the z-losses, for
+  /// Σ weight; and the number of rows that count.
   Tensor divisors;
 };
 

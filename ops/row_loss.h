@@ -64,7 +64,7 @@ class RowLoss {
 
   /// Of a call with no rows: whether the result is NaN, as there is nothing to average, and not 0.
   /// (Where there are rows, but none counts, their scales are NaN.)
-  bool averages_nothing() const { return reduction_ == Reduction::mean && rows() == 0 && !zero_if_empty_; }
+  bool averages_nothing() const { return divisor_.mean && rows() == 0 && !divisor_.zero_if_empty; }
 
   /// Allocates and fills what the pass reads; `upstream` is the gradient of the result, a scalar or for none
   /// (N), and multiplies the scales; undefined: 1.
@@ -86,8 +86,8 @@ class RowLoss {
   Tensor scattered(const Tensor& of_rows, double elsewhere, DType dtype) const;
 
   int64_t N_, C_;
-  bool zero_if_empty_;
   Reduction reduction_;
+  RowDivisor divisor_;
   double label_smoothing_, logit_scale_, softcap_, z_loss_;
   Device device_;
   Tensor probability_;   // (N, C)

@@ -16,6 +16,7 @@
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/nd_loop.h"
+#include "tapehead/backends/dropout_rule.h"
 
 // ---- Activations on dense float or double, for each instruction set
 
@@ -104,25 +105,26 @@ void UnaryF64(Unary op, int64_t n, double* y, const double* x, const double* gy)
 
 // ---- Dropout
 
-// y = x · scale where to_uniform(word) >= p, else 0; x_0 has the first word of block `first`.
+// x_0 has the first word of block `first`.
 template <class T>
-void Drop(double p, T scale, uint64_t seed, uint64_t first, int64_t n, const T* x, T* y) {
+void Drop(const DropoutRule<T>& rule, uint64_t seed, uint64_t first, int64_t n, const T* x, T* y) {
   constexpr int64_t kWords = 512;
   HWY_ALIGN uint32_t words[kWords];
-  // The same in integers, exactly: to_uniform takes a word's upper 24 bits.
-  const auto least = static_cast<uint32_t>(std::ceil(p * 0x1p24));
   for (int64_t begin = 0; begin < n; begin += kWords) {
     const int64_t count = std::min(kWords, n - begin);
     RandomWords(seed, first + static_cast<uint64_t>(begin / 4), (count + 3) / 4, words);
-    for (int64_t i = 0; i < count; ++i) y[begin + i] = words[i] >> 8 >= least ? x[begin + i] * scale : T{0};
+    for (int64_t i = 0; i < count; ++i)
+      y[begin + i] = rule.keeps(words[i]) ? x[begin + i] * rule.scale : T{0};
   }
 }
 
-void DropF32(double p, float scale, uint64_t seed, uint64_t first, int64_t n, const float* x, float* y) {
-  Drop(p, scale, seed, first, n, x, y);
+void DropF32(const DropoutRule<float>& rule, uint64_t seed, uint64_t first, int64_t n, const float* x,
+             float* y) {
+  Drop(rule, seed, first, n, x, y);
 }
-void DropF64(double p, double scale, uint64_t seed, uint64_t first, int64_t n, const double* x, double* y) {
-  Drop(p, scale, seed, first, n, x, y);
+void DropF64(const DropoutRule<double>& rule, uint64_t seed, uint64_t first, int64_t n, const double* x,
+             double* y) {
+  Drop(rule, seed, first, n, x, y);
 }
 
 }  // namespace tapehead::HWY_NAMESPACE
@@ -253,17 +255,17 @@ void CpuBackend::dropout(const Tensor& x, double p, uint64_t seed, uint64_t firs
   auto* out = static_cast<char*>(y.mutable_raw_data());
   const int64_t n = y.numel(), size = size_of(dtype);
   visit_floating(wide, "dropout", [&]<class W>(std::type_identity<W>) {
+    const DropoutRule<W> rule(p);
     parallel_for((n + kBlock - 1) / kBlock, kGrain / kBlock, [&](int64_t begin, int64_t end) {
       W from[kBlock], to[kBlock];
       for (int64_t block = begin; block < end; ++block) {
         const int64_t i = block * kBlock, count = std::min(kBlock, n - i);
         convert_run(dtype, in + i * size, wide, from, count);
         const uint64_t number = first + static_cast<uint64_t>(i / 4);
-        const W scale = static_cast<W>(1 / (1 - p));
         if constexpr (std::is_same_v<W, double>) {
-          HWY_DYNAMIC_DISPATCH(DropF64)(p, scale, seed, number, count, from, to);
+          HWY_DYNAMIC_DISPATCH(DropF64)(rule, seed, number, count, from, to);
         } else if constexpr (std::is_same_v<W, float>) {
-          HWY_DYNAMIC_DISPATCH(DropF32)(p, scale, seed, number, count, from, to);
+          HWY_DYNAMIC_DISPATCH(DropF32)(rule, seed, number, count, from, to);
         }
         convert_run(wide, to, dtype, out + i * size, count);
       }

@@ -1,6 +1,4 @@
 // Indices looked at before kernels use them.
-#include <limits>
-
 #include "tapehead/backends/cpu/cpu_backend.h"
 
 namespace tapehead {
@@ -70,13 +68,8 @@ void CpuBackend::cross_entropy_targets(const CrossEntropyTargets& targets, Index
     if (index) index[r] = 0;
   }
   double* divisors = Tensor(targets.divisors).mutable_data<double>();
-  const auto divisor = [&](double sum) {
-    if (!targets.mean) return 1.0;
-    if (live == 0) return targets.zero_if_empty ? 1 : std::numeric_limits<double>::quiet_NaN();
-    return targets.normalizer.value_or(sum);
-  };
-  divisors[0] = divisor(total);
-  divisors[1] = divisor(z_total);
+  divisors[0] = targets.divisor.of(total, live);
+  divisors[1] = targets.divisor.of(z_total, live);
   divisors[2] = static_cast<double>(live);
 }
 

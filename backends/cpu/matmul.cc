@@ -47,7 +47,7 @@ template <class T>
 static void matmul_wide(double alpha, const Tensor& a, const MatrixLayout& a_layout, const Tensor& b,
                         const MatrixLayout& b_layout, double beta, Tensor& y) {
   const int64_t M = y.size(-2), N = y.size(-1), K = a.size(-1);
-  const int64_t y_leading = M == 1 ? N : y.strides()[static_cast<size_t>(y.dim() - 2)];
+  const int64_t y_leading = matrix_layout(y).value().leading;
   const int64_t longest = std::max({a_layout.leading, b_layout.leading, y_leading});
   const T *pa = a.data<T>(), *pb = b.data<T>();
   T* py = y.mutable_data<T>();

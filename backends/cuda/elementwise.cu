@@ -4,6 +4,7 @@
 #include "tapehead/backends/activations.h"
 #include "tapehead/backends/cuda/cuda_backend.h"
 #include "tapehead/backends/cuda/strided.h"
+#include "tapehead/backends/dropout_rule.h"
 #include "tapehead/core/random.h"
 
 namespace tapehead {
@@ -210,7 +211,7 @@ void CudaBackend::scale(const Tensor& factor, Tensor& y) {
 
 // A thread does the four elements of a block of random words.
 template <class T>
-static __global__ void dropout_kernel(StridedIndex<1> index, const T* x, uint32_t least, wide_t<T> scale,
+static __global__ void dropout_kernel(StridedIndex<1> index, const T* x, DropoutRule<wide_t<T>> rule,
                                       RandomStart start, T* y) {
   const uint64_t first = start.block();
   for_each_index((index.count + 3) / 4, [&](int64_t block) {
@@ -219,19 +220,16 @@ static __global__ void dropout_kernel(StridedIndex<1> index, const T* x, uint32_
       const int64_t i = 4 * block + k;
       if (i >= index.count) return;
       const auto value = widen(x[index(i)[0]]);
-      y[i] = narrow<T>(words[static_cast<size_t>(k)] >> 8 >= least ? value * scale : 0);
+      y[i] = narrow<T>(rule.keeps(words[static_cast<size_t>(k)]) ? value * rule.scale : 0);
     }
   });
 }
 
 void CudaBackend::dropout(const Tensor& x, double p, uint64_t seed, uint64_t first, Tensor& y) {
   const StridedIndex<1> index(x.shape(), {x.strides()});
-  // to_uniform(word) >= p in integers, exactly: it takes a word's upper 24 bits.
-  const auto least = static_cast<uint32_t>(std::ceil(p * 0x1p24));
   visit_floating(y.dtype(), "dropout", [&]<class T>(std::type_identity<T>) {
     stream_.launch("dropout", grid_for(stream_, (index.count + 3) / 4), dropout_kernel<T>, index, x.data<T>(),
-                   least, static_cast<wide_t<T>>(1 / (1 - p)), random_start(seed, first),
-                   y.mutable_data<T>());
+                   DropoutRule<wide_t<T>>(p), random_start(seed, first), y.mutable_data<T>());
   });
 }
 

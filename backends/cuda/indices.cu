@@ -49,25 +49,13 @@ __global__ void __launch_bounds__(1024) checked_indices_kernel(Check check, cons
   check.tell(found, ids);
 }
 
-/// The rest of CrossEntropyTargets.
-struct Divisors {
-  bool mean, zero_if_empty, normalizes;
-  double normalizer;
-  double* to;
-
-  __device__ double divisor(double sum, int64_t count) const {
-    if (!mean) return 1;
-    if (count == 0) return zero_if_empty ? 1 : std::numeric_limits<double>::quiet_NaN();
-    return normalizes ? normalizer : sum;
-  }
-};
-
 // target null: class probabilities; ids null: rows stay where they are. The block goes through blockDim.x
 // rows at a time, and moves those that count towards the front, where what it overwrites was read.
 template <class I, class T>
 __global__ void __launch_bounds__(1024)
     cross_entropy_targets_kernel(Check check, const I* target, const T* class_weight, int64_t n,
-                                 Divisors divisors, int64_t* index, double* weight, int64_t* ids) {
+                                 RowDivisor divisor, int64_t* index, double* weight, int64_t* ids,
+                                 double* divisors) {
   int64_t found = kNone, live = 0;
   double total = 0, z_total = 0;
   for (int64_t first = 0; first < n; first += blockDim.x) {
@@ -106,9 +94,9 @@ __global__ void __launch_bounds__(1024)
   total = block_sum(total);
   z_total = block_sum(z_total);
   if (threadIdx.x == 0) {
-    divisors.to[0] = divisors.divisor(total, live);
-    divisors.to[1] = divisors.divisor(z_total, live);
-    divisors.to[2] = static_cast<double>(live);
+    divisors[0] = divisor.of(total, live);
+    divisors[1] = divisor.of(z_total, live);
+    divisors[2] = static_cast<double>(live);
   }
   if (target) check.tell(found, target);
 }
@@ -129,16 +117,12 @@ Tensor CudaBackend::checked_indices(const Tensor& ids, const IndexRange& range, 
 void CudaBackend::cross_entropy_targets(const CrossEntropyTargets& targets, IndexFault fault) {
   const int64_t n = targets.weight.numel();
   const Check check(targets.range, faults_, std::move(fault));
-  const Divisors divisors = {.mean = targets.mean,
-                             .zero_if_empty = targets.zero_if_empty,
-                             .normalizes = targets.normalizer.has_value(),
-                             .normalizer = targets.normalizer.value_or(1),
-                             .to = Tensor(targets.divisors).mutable_data<double>()};
   const auto integers = [](Tensor x) { return x.defined() ? x.mutable_data<int64_t>() : nullptr; };
   const auto run = [&]<class I, class T>(const I* target, const T* class_weight) {
     stream_.launch("cross_entropy_targets", grid_of_block(n), cross_entropy_targets_kernel<I, T>, check,
-                   target, class_weight, n, divisors, integers(targets.index),
-                   Tensor(targets.weight).mutable_data<double>(), integers(targets.ids));
+                   target, class_weight, n, targets.divisor, integers(targets.index),
+                   Tensor(targets.weight).mutable_data<double>(), integers(targets.ids),
+                   Tensor(targets.divisors).mutable_data<double>());
   };
   if (!targets.target.defined())
     return run(static_cast<const int64_t*>(nullptr), static_cast<const float*>(nullptr));

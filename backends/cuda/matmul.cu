@@ -76,9 +76,9 @@ void CudaBackend::matmul(double alpha, const Tensor& a, const Tensor& b, double 
 
 // cuBLAS's matrices stand by columns: it computes yᵀ = bᵀ · aᵀ.
 void CudaBackend::multiply(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
-  const MatrixLayout la = matrix_layout(a).value(), lb = matrix_layout(b).value();
+  const MatrixLayout la = matrix_layout(a).value(), lb = matrix_layout(b).value(),
+                     ly = matrix_layout(y).value();
   const int m = blas_int(y.size(-2)), n = blas_int(y.size(-1)), k = blas_int(a.size(-1));
-  const int y_leading = m == 1 ? n : blas_int(y.strides()[static_cast<size_t>(y.dim() - 2)]);
   const Shape batch = batch_shape(y);
   const StridedIndex<3> index(batch,
                               {batch_strides(a, batch), batch_strides(b, batch), batch_strides(y, batch)});
@@ -102,7 +102,7 @@ void CudaBackend::multiply(double alpha, const Tensor& a, const Tensor& b, doubl
                       data_type(b.dtype()), blas_int(lb.leading), index.steps[0][1],
                       at(first_a, a.dtype(), offset[0]), data_type(a.dtype()), blas_int(la.leading),
                       index.steps[0][0], pb, at(first_y, y.dtype(), offset[2]), data_type(y.dtype()),
-                      y_leading, index.steps[0][2], blas_int(run), compute, CUBLAS_GEMM_DEFAULT));
+                      blas_int(ly.leading), index.steps[0][2], blas_int(run), compute, CUBLAS_GEMM_DEFAULT));
   }
 }
 
