@@ -25,6 +25,26 @@ ROOMS = {
     "models": ["core", "models", "ops"],
 }
 
+# The packages of those rooms. Each has a target `sources`: all its files, compiled here or not.
+ROOM_PACKAGES = [
+    "backends",
+    "backends/cpu",
+    "backends/cuda",
+    "core",
+    "models",
+    "ops",
+]
+
+def _sources():
+    if native.package_name() not in ROOM_PACKAGES:
+        fail("//%s stands in a room, and ROOM_PACKAGES (tools/build/rules.bzl) does not name it" % native.package_name())
+    if not native.existing_rule("sources"):
+        native.filegroup(
+            name = "sources",
+            srcs = native.glob(["**/*.cc", "**/*.cu", "**/*.h"]),
+            visibility = ["//tests:__pkg__"],
+        )
+
 def _check_rooms(name, deps):
     room = native.package_name().split("/")[0]
     for dep in deps:
@@ -38,6 +58,8 @@ def _copts():
     return _COPTS + (["-O1"] if native.package_name().split("/")[0] in _HURRIED else [])
 
 def tapehead_library(name, copts = [], deps = [], **kwargs):
+    if native.package_name().split("/")[0] in ROOMS:
+        _sources()
     if type(deps) == "list":  # not one that the configuration selects
         _check_rooms(name, deps)
     native.cc_library(
