@@ -14,8 +14,8 @@ namespace tapehead {
 struct Difference {
   std::string op;
   std::string name = {};  ///< of the tensor, where whoever runs the operations gives it one
-  std::optional<size_t> input =
-      {};            ///< it is the gradient of this input, as far as `op` knows it; none: it is the result
+  /// It is the gradient of this input, as far as `op` knows it; none: it is the result.
+  std::optional<size_t> input = {};
   int64_t call = 1;  ///< which of its kind, from 1 on
   Shape shape = {};
   DType dtype = DType::f32;

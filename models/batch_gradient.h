@@ -9,9 +9,8 @@ namespace tapehead {
 /// The head's memory in one micro-batch of N rows, C classes and F features: as counted
 /// in the scope "head", and what the full logits would take.
 struct HeadMemory {
-  int64_t peak_bytes = 0;  ///< counted: everything that the loss and its backward allocated at once
-  int64_t gradient_bytes =
-      0;  ///< of it, gradients of the hidden state (N, F) and the weight (C, F): any path's
+  int64_t peak_bytes = 0;      ///< counted: everything that the loss and its backward allocated at once
+  int64_t gradient_bytes = 0;  ///< of it, the gradients that any path has: hidden state (N, F), weight (C, F)
   int64_t full_logits_bytes = 0;  ///< (N, C) logits and their gradient, which the chunks replace
 
   /// Of each the larger.

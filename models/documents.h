@@ -15,8 +15,8 @@ namespace tapehead {
 struct SourceFiles {
   std::string path = {};                ///< of the file or folder
   std::vector<std::string> files = {};  ///< sorted
-  std::vector<std::string> left_out =
-      {};             ///< of a folder: files that are empty, or hold a zero byte near their beginning
+  /// Of a folder: files that are empty, or hold a zero byte near their beginning.
+  std::vector<std::string> left_out = {};
   int64_t bytes = 0;  ///< of all files
 
   /// Whether it is a text and no collection of documents.

@@ -20,8 +20,8 @@ struct LinearCrossEntropyArgs;  // ops/linear_cross_entropy.h
 /// How the frequencies of rotary positions are changed for contexts longer than those
 /// that a model learnt them on: a config.json's rope_scaling, under its names.
 struct RopeScaling {
-  std::string type =
-      "default";  ///< as they are; "linear": divided by factor; "llama3": only the slow ones, smoothly
+  /// "default": as they are; "linear": divided by factor; "llama3": only the slow ones, smoothly.
+  std::string type = "default";
   double factor = 1;
   // Of llama3 alone: frequencies that turn less than low_freq_factor times in the original
   // context are divided by factor, those that turn more than high_freq_factor times stay.

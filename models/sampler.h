@@ -16,8 +16,8 @@ struct SamplerOptions {
   /// > 0. The logit of every token that the text holds is divided by it if positive, multiplied if negative
   /// (Keskar et al., "CTRL", 2019). 1: nothing changes.
   double repetition_penalty = 1;
-  double temperature =
-      0.8;             ///< >= 0; divides the logits. 0: always the likeliest token, and nothing below counts
+  /// >= 0; divides the logits. 0: always the likeliest token, and nothing below counts.
+  double temperature = 0.8;
   int64_t top_k = 40;  ///< >= 0: the k likeliest tokens stay, and those as likely as the last. 0: all
   /// In (0, 1]: of what is left, the fewest likeliest tokens stay that together have this
   /// probability (Holtzman et al., "The curious case of neural text degeneration", 2020).

@@ -16,8 +16,8 @@ struct TrainConfig : RunConfig {
   DType dtype = DType::f32;
   int64_t micro_batch_size = 0;  ///< windows computed at once, less memory for the same step; 0: batch_size
   std::string freeze = {};       ///< patterns of parameters that are not trained (freeze.h)
-  bool recompute_activations =
-      false;                   ///< backward runs each block again, instead of keeping what it computed
+  /// Backward runs each block again, instead of keeping what it computed.
+  bool recompute_activations = false;
   bool document_mask = false;  ///< attention stays within a document
   /// Folder of the tokenizer that made the tokens, kept for whoever reads a checkpoint.
   std::string tokenizer = {};

@@ -13,8 +13,8 @@ namespace tapehead {
 /// What gradient_filter did in one pass.
 struct GradientFilterStats {
   int64_t rows = 0;  ///< that got a gradient
-  double filtered_mass =
-      0;  ///< Σ over them of the p below the level: dropped by threshold, sampled by stochastic
+  /// Σ over them of the p below the level: dropped by threshold, sampled by stochastic.
+  double filtered_mass = 0;
   int64_t sparse_chunks = 0;  ///< whose products went over the entries that were left
   int64_t dense_chunks = 0;   ///< where too many were left for that
   int64_t sparse_rows = 0;    ///< rows of the sparse chunks

@@ -69,8 +69,7 @@ __global__ void __launch_bounds__(kMmaThreads, 1)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         now[i] = lane_row_reduce(now[i], Larger());
-        base[i] =
-            now[i] == kLowest ? 0 : now[i];  // while all scores are -inf, so are their differences from 0
+        base[i] = now[i] == kLowest ? 0 : now[i];  // all scores -inf: so are their differences from 0
         const float factor = std::exp(largest[i] - base[i]);
         largest[i] = now[i];
         total[i] *= factor;

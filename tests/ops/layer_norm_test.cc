@@ -145,8 +145,8 @@ TEST(LayerNorm, AccurateInF32) {
         const std::vector<Tensor> got = run(DType::f32), exact = run(DType::f64);
         for (size_t i = 0; i < got.size(); ++i) {
           const bool rms = i >= 4, summed = i == 2 || i == 3 || i == 6;  // over rows
-          const double unit =
-              columns == 1 && !rms ? 0 : 1e-6 * (1 + offset);  // of one column x̂ is 0, exactly
+          // Of one column x̂ is 0, exactly.
+          const double unit = columns == 1 && !rms ? 0 : 1e-6 * (1 + offset);
           expect_close(got[i], exact[i], 2e-6, (summed ? 40 : 4) * unit,
                        fmt::format("result {} of {} columns at {}", i, columns, offset));
         }
