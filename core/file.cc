@@ -120,6 +120,11 @@ void link_atomically(const std::string& existing, const std::string& path) {
   ::unlink(temporary.c_str());
 }
 
+std::string base_name(const std::string& path) {
+  const auto normal = std::filesystem::path(path).lexically_normal();
+  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
+}
+
 void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);

@@ -23,6 +23,9 @@ void write_file_atomically(const std::string& path, std::string_view bytes);
 /// the file system has none. Crashes and errors are as for write_file_atomically.
 void link_atomically(const std::string& existing, const std::string& path);
 
+/// The last name in a path: "book" of "runs/book" and of "runs/book/".
+std::string base_name(const std::string& path);
+
 /// Makes a folder and those above it, unless it is there. SystemError if the machine refuses, or a file is in
 /// its place.
 void make_folder(const std::string& path);

@@ -1,16 +1,15 @@
 #include "tapehead/core/sharded_safetensors.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
-#include "tapehead/core/file.h"
+#include "tapehead/core/json.h"
 #include "tapehead/core/problem_list.h"
 
 namespace tapehead {
 namespace {
 
-using nlohmann::json;
+using json = Json;
 
 constexpr const char* kWhole = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
@@ -23,9 +22,8 @@ bool exists(const std::string& path) {
 
 // The index's file by tensor.
 std::map<std::string, std::string> read_weight_map(const std::string& path) {
-  const json index = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  check<ValueError>(!index.is_discarded(), "[safetensors] {} is not JSON", path);
-  check<ValueError>(index.is_object() && index.contains("weight_map") && index.at("weight_map").is_object(),
+  const json index = read_json_object("safetensors", path);
+  check<ValueError>(index.contains("weight_map") && index.at("weight_map").is_object(),
                     "[safetensors] {} has no object \"weight_map\" from tensor to file", path);
   std::map<std::string, std::string> files;
   for (const auto& [name, file] : index.at("weight_map").items()) {

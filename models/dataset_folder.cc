@@ -30,11 +30,6 @@ void note(const DatasetProgress& progress, const std::string& line) {
 
 // ---- What tokens are made from
 
-std::string base_name(const std::string& path) {
-  const fs::path normal = fs::path(path).lexically_normal();
-  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
-}
-
 json describe(const SourceFiles& source, const std::function<void(int64_t)>& on_read) {
   ContentHash hash;
   for (const std::string& file : source.files) {

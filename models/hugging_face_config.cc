@@ -4,16 +4,14 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 
-#include "tapehead/core/file.h"
+#include "tapehead/core/json.h"
 #include "tapehead/core/problem_list.h"
 
 namespace tapehead {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
+using json = Json;
 
 // ---- Reading
 
@@ -187,7 +185,7 @@ const char* torch_name(DType dtype) {
   }
 }
 
-ordered_json gpt2_fields(const ModelConfig& config) {
+json gpt2_fields(const ModelConfig& config) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", config.vocab_size},
@@ -195,7 +193,7 @@ ordered_json gpt2_fields(const ModelConfig& config) {
           {"n_embd", config.n_embd},
           {"n_layer", config.n_layer},
           {"n_head", config.n_head},
-          {"n_inner", config.n_inner > 0 ? ordered_json(config.n_inner) : ordered_json(nullptr)},
+          {"n_inner", config.n_inner > 0 ? json(config.n_inner) : json(nullptr)},
           {"activation_function", "gelu_new"},
           {"layer_norm_epsilon", config.norm_epsilon},
           {"embd_pdrop", config.dropout},
@@ -205,9 +203,9 @@ ordered_json gpt2_fields(const ModelConfig& config) {
           {"tie_word_embeddings", true}};
 }
 
-ordered_json rope_scaling_field(const RopeScaling& scaling) {
+json rope_scaling_field(const RopeScaling& scaling) {
   if (scaling.type == "default") return nullptr;
-  ordered_json field = {{"rope_type", scaling.type}, {"factor", scaling.factor}};
+  json field = {{"rope_type", scaling.type}, {"factor", scaling.factor}};
   if (scaling.type == "llama3") {
     field["low_freq_factor"] = scaling.low_freq_factor;
     field["high_freq_factor"] = scaling.high_freq_factor;
@@ -218,27 +216,27 @@ ordered_json rope_scaling_field(const RopeScaling& scaling) {
 
 // As a Qwen2, if only queries, keys and values have a bias: a Llama's attention_bias is
 // of the projection out, too.
-ordered_json llama_fields(const ModelConfig& config) {
+json llama_fields(const ModelConfig& config) {
   const bool qwen2 = config.attention_bias && !config.attention_out_bias;
   check<ValueError>(config.attention_bias >= config.attention_out_bias && !(qwen2 && config.mlp_bias),
                     "[hugging_face] attention_bias is {}, attention_out_bias {} and mlp_bias {}: no model of "
                     "transformers has these alone",
                     config.attention_bias, config.attention_out_bias, config.mlp_bias);
-  ordered_json fields = {{"architectures", {qwen2 ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
-                         {"model_type", qwen2 ? "qwen2" : "llama"},
-                         {"vocab_size", config.vocab_size},
-                         {"max_position_embeddings", config.n_positions},
-                         {"hidden_size", config.n_embd},
-                         {"intermediate_size", config.inner()},
-                         {"num_hidden_layers", config.n_layer},
-                         {"num_attention_heads", config.n_head},
-                         {"num_key_value_heads", config.kv_heads()},
-                         {"hidden_act", "silu"},
-                         {"rms_norm_eps", config.norm_epsilon},
-                         {"rope_theta", config.rope_theta},
-                         {"rope_scaling", rope_scaling_field(config.rope_scaling)},
-                         {"attention_dropout", 0.0},
-                         {"tie_word_embeddings", config.tied_head}};
+  json fields = {{"architectures", {qwen2 ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
+                 {"model_type", qwen2 ? "qwen2" : "llama"},
+                 {"vocab_size", config.vocab_size},
+                 {"max_position_embeddings", config.n_positions},
+                 {"hidden_size", config.n_embd},
+                 {"intermediate_size", config.inner()},
+                 {"num_hidden_layers", config.n_layer},
+                 {"num_attention_heads", config.n_head},
+                 {"num_key_value_heads", config.kv_heads()},
+                 {"hidden_act", "silu"},
+                 {"rms_norm_eps", config.norm_epsilon},
+                 {"rope_theta", config.rope_theta},
+                 {"rope_scaling", rope_scaling_field(config.rope_scaling)},
+                 {"attention_dropout", 0.0},
+                 {"tie_word_embeddings", config.tied_head}};
   if (!qwen2 || config.head_dim > 0) fields["head_dim"] = config.head_width();
   if (qwen2) {
     fields["use_sliding_window"] = false;
@@ -252,10 +250,8 @@ ordered_json llama_fields(const ModelConfig& config) {
 }  // namespace
 
 ModelConfig read_pretrained_config(const std::string& path) {
-  json object = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  check<ValueError>(object.is_object(), "[hugging_face] {} is not a JSON object", path);
   ProblemList problems;
-  const Fields fields(std::move(object), "", &problems);
+  const Fields fields(read_json_object("hugging_face", path), "", &problems);
   const ModelConfig config = read_model(fields);
   if (fields.has("quantization_config"))
     fields.refuse("quantization_config", "weights are f32, f16 or bf16 here");
@@ -270,10 +266,8 @@ ModelConfig read_pretrained_config(const std::string& path) {
 }
 
 std::string to_pretrained_config(const ModelConfig& config, DType dtype, const SpecialTokenIds& tokens) {
-  const auto id = [](std::optional<int32_t> token) {
-    return token ? ordered_json(*token) : ordered_json(nullptr);
-  };
-  ordered_json fields = config.architecture == "gpt2" ? gpt2_fields(config) : llama_fields(config);
+  const auto id = [](std::optional<int32_t> token) { return token ? json(*token) : json(nullptr); };
+  json fields = config.architecture == "gpt2" ? gpt2_fields(config) : llama_fields(config);
   fields["bos_token_id"] = id(tokens.beginning_of_text);
   fields["eos_token_id"] = id(tokens.end_of_text);
   fields["torch_dtype"] = torch_name(dtype);

@@ -43,8 +43,7 @@ Sizes parse_shape(const std::string& text) {
 void bench_head(const HeadBench& o) {
   const DeviceGuard device = o.compute.use_device();
   const auto [N, F, C] = parse_shape(o.shape);
-  const DType dtype = parse_dtype(o.dtype);
-  check<ValueError>(is_floating(dtype), "--dtype {}: it is f64, f32, f16 or bf16", o.dtype);
+  const DType dtype = parse_input_dtype(o.dtype);
   check<ValueError>(o.repeats >= 1, "--repeats {}: at least 1", o.repeats);
   check<ValueError>(o.ignored >= 0 && o.ignored < 1, "--ignored {}: a share of the rows, in [0, 1)",
                     o.ignored);

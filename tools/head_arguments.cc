@@ -87,6 +87,12 @@ LinearCrossEntropyArgs HeadArguments::args(Generator& numbers) const {
   return args;
 }
 
+DType parse_input_dtype(const std::string& text) {
+  const DType dtype = parse_dtype(text);
+  check<ValueError>(is_floating(dtype), "--dtype {}: it is f64, f32, f16 or bf16", text);
+  return dtype;
+}
+
 FrozenTensors FrozenTensors::parse(const std::string& list) {
   FrozenTensors frozen;
   std::istringstream words(list);

@@ -41,6 +41,9 @@ struct HeadArguments {
   LinearCrossEntropyArgs args(Generator& numbers) const;
 };
 
+/// The input's dtype by the text of --dtype. Throws ValueError unless it is floating.
+DType parse_input_dtype(const std::string& text);
+
 /// Which of input, weight and bias a comma-separated list names. Throws ValueError on another name.
 struct FrozenTensors {
   bool input = false, weight = false, bias = false;

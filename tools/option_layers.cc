@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "tapehead/core/error.h"
-#include "tapehead/core/file.h"
 #include "tapehead/core/json.h"
 #include "tapehead/tools/presets.h"
 
@@ -80,8 +79,7 @@ json typed(const Option& option, const std::string& text) {
 }
 
 json read_config(const std::string& path) {
-  json config = parse_json(read_file(path));
-  check<ValueError>(config.is_object(), "[config] {} holds no JSON object", path);
+  json config = read_json_object("config", path);
   const json version = config.value(kVersionKey, json(kVersion));
   check<ValueError>(version.is_number_integer() && version >= 1,
                     "[config] {}: version is {}, but is a number from 1 on", path, version.dump());

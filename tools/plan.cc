@@ -121,8 +121,7 @@ void run(PlanOptions o) {
                     "--rows {}, --features {}, --classes {}: rows are >= 0, the others >= 1", p.N, p.F, p.C);
   check<ValueError>(p.ignored_rows >= 0 && p.ignored_rows <= p.N,
                     "--ignored-rows {}: it is between 0 and the {} rows", p.ignored_rows, p.N);
-  p.dtype = parse_dtype(o.dtype);
-  check<ValueError>(is_floating(p.dtype), "--dtype {}: it is f64, f32, f16 or bf16", o.dtype);
+  p.dtype = parse_input_dtype(o.dtype);
   p.device = o.compute.device();
   const FrozenTensors frozen = FrozenTensors::parse(o.freeze);
   check<ValueError>(!o.no_grad || o.freeze.empty(),

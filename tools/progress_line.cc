@@ -6,6 +6,8 @@
 
 #include <cstdio>
 
+#include "tapehead/tools/format.h"
+
 namespace tapehead {
 
 namespace {
@@ -34,6 +36,10 @@ void ProgressLine::show(std::string_view text) {
     fmt::print(stderr, "{}\n", text);
   }
   next_ = std::chrono::steady_clock::now() + interval_;
+}
+
+void ProgressLine::show_bytes(std::string_view what, int64_t done, int64_t bytes) {
+  if (due()) show(fmt::format("{}  {} of {}", what, format_bytes(done), format_bytes(bytes)));
 }
 
 void ProgressLine::log(std::string_view text) {

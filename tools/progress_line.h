@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,8 @@ class ProgressLine {
   bool due() const;
   /// Replaces the line, cut to the terminal's width; or writes one.
   void show(std::string_view text);
+  /// Shows "WHAT  DONE of BYTES", if it is due().
+  void show_bytes(std::string_view what, int64_t done, int64_t bytes);
   /// Writes a line that stays, in the place of the one shown.
   void log(std::string_view text);
   /// Empties the line, for other output to take its place.

@@ -28,9 +28,7 @@ struct ReportOptions {
 std::vector<std::string> names_of(const std::vector<std::string>& runs) {
   std::vector<std::string> names;
   for (const std::string& run : runs) {
-    // "runs/book/" and "." have names, too.
-    const auto path = std::filesystem::absolute(run).lexically_normal();
-    names.push_back((path.has_filename() ? path : path.parent_path()).filename().string());
+    names.push_back(base_name(std::filesystem::absolute(run)));  // "." has a name, too
   }
   return std::set(names.begin(), names.end()).size() == names.size() ? names : runs;
 }

@@ -71,40 +71,27 @@ Sources parse_sources(const DataOptions& options) {
 }
 
 std::string name_of(const std::vector<std::string>& paths) {
-  const fs::path first = fs::path(paths.front()).lexically_normal();
-  const std::string name = (first.has_filename() ? first : first.parent_path()).filename().string();
+  const std::string name = base_name(paths.front());
   return paths.size() == 1 ? name : fmt::format("{} and {} more", name, paths.size() - 1);
 }
 
 // ---- What is told
 
-std::string line_of_bytes(const char* what, int64_t done, int64_t bytes) {
-  return fmt::format("{}  {} of {}", what, format_bytes(done), format_bytes(bytes));
-}
-
-std::string line_of_merges(int64_t done, int64_t limit) {
-  return fmt::format("tokenizer  {} of {} merges", format_count(done), format_count(limit));
-}
-
 DatasetProgress tell_on(ProgressLine& line) {
-  return {.on_hash =
-              [&line](int64_t done, int64_t bytes) {
-                if (line.due()) line.show(line_of_bytes("sources ", done, bytes));
-              },
-          .on_merge =
-              [&line](int64_t done, int64_t limit) {
-                if (line.due()) line.show(line_of_merges(done, limit));
-              },
-          .on_encode =
-              [&line](int64_t done, int64_t bytes) {
-                if (line.due()) line.show(line_of_bytes("encoding", done, bytes));
-              },
-          .on_note =
-              [&line](const std::string& text) {
-                line.clear();
-                fmt::print("{}\n", text);
-                std::fflush(stdout);
-              }};
+  return {
+      .on_hash = [&line](int64_t done, int64_t bytes) { line.show_bytes("sources ", done, bytes); },
+      .on_merge =
+          [&line](int64_t done, int64_t limit) {
+            if (line.due())
+              line.show(fmt::format("tokenizer  {} of {} merges", format_count(done), format_count(limit)));
+          },
+      .on_encode = [&line](int64_t done, int64_t bytes) { line.show_bytes("encoding", done, bytes); },
+      .on_note =
+          [&line](const std::string& text) {
+            line.clear();
+            fmt::print("{}\n", text);
+            std::fflush(stdout);
+          }};
 }
 
 void tell_long_documents(const Dataset& data, int64_t context) {
@@ -198,8 +185,7 @@ bool tokenize_sources(const RunFolder& run, const DataOptions& options) {
                       sources.weights, tell_on(line));
   made.tokenizer.save(run.tokenizer());
   write_data_file(run, {.name = name_of(sources.paths),
-                        .shards = options.shards.empty() ? fs::path(folder).filename().string()
-                                                         : absolute_or_empty(folder),
+                        .shards = options.shards.empty() ? base_name(folder) : absolute_or_empty(folder),
                         .hash = made.hash,
                         .weights = sources.weights});
   return made.reused;

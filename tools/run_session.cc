@@ -37,9 +37,9 @@ RunSession::RunSession(const Command& command, const RunArguments& arguments)
 }
 
 std::optional<json> RunSession::ended(int64_t step, int64_t steps) const {
-  if (step < steps || !fs::exists(folder_.summary())) return std::nullopt;
-  json summary = parse_json(read_file(folder_.summary()));
-  if (!summary.is_object() || summary.value("steps", int64_t{0}) != step) return std::nullopt;
+  if (step < steps) return std::nullopt;
+  json summary = find_json_object(folder_.summary());
+  if (summary.is_null() || summary.value("steps", int64_t{0}) != step) return std::nullopt;
   fmt::print("training: all {} steps are made already (skipped)\n", format_count(step));
   return summary;
 }

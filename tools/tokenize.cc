@@ -53,11 +53,7 @@ void encode(const TokenizeOptions& options) {
   if (options.special_tokens && tokenizer.beginning_of_text()) ids.push_back(*tokenizer.beginning_of_text());
   ProgressLine progress;
   Tokenizer::Encoder(tokenizer, options.special_tokens ? SpecialTokens::recognized : SpecialTokens::as_text,
-                     [&](int64_t done) {
-                       if (progress.due())
-                         progress.show(fmt::format("encoding  {} of {}", format_bytes(done),
-                                                   format_bytes(std::ssize(text))));
-                     })
+                     [&](int64_t done) { progress.show_bytes("encoding", done, std::ssize(text)); })
       .encode(text, &ids);
   progress.clear();
   if (options.out.empty()) {

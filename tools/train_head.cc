@@ -31,15 +31,15 @@ struct TrainHeadOptions {
 
 // ---- data.json
 
-void write_data_file(const RunFolder& run, const std::string& features) {
-  const json data = {{"name", fs::path(features).filename().string()},
+void keep_features_path(const RunFolder& run, const std::string& features) {
+  const json data = {{"name", base_name(features)},
                      {"features", fs::absolute(features).lexically_normal().string()}};
   write_file_atomically(run.data(), data.dump(2) + "\n");
 }
 
-std::string read_data_file(const RunFolder& run) {
-  const json data = fs::exists(run.data()) ? parse_json(read_file(run.data())) : json();
-  const bool known = data.is_object() && data.contains("features") && data.at("features").is_string();
+std::string kept_features_path(const RunFolder& run) {
+  const json data = find_json_object(run.data());
+  const bool known = data.contains("features") && data.at("features").is_string();
   check<ValueError>(known, "[train-head] {} does not tell where the features are: name their file",
                     run.data());
   return data.at("features");
@@ -72,9 +72,8 @@ void train(HeadTrainer& trainer, RunSession& session, const MemoryPlan& plan, co
                   // Two products, each of two operations for every row and weight: features need no gradient.
                   .step_flops =
                       4.0 * static_cast<double>(config.batch_size) * static_cast<double>(weight.numel())},
-      .subtitle = fmt::format("{} · {} classes of {} features · {} rows a step",
-                              fs::path(features).filename().string(), format_count(config.classes),
-                              format_count(weight.size(1)), batch),
+      .subtitle = fmt::format("{} · {} classes of {} features · {} rows a step", base_name(features),
+                              format_count(config.classes), format_count(weight.size(1)), batch),
       .unit = "row"};
   if (trainer.steps_made() == 0) {
     std::vector<Tensor> of_head;
@@ -113,7 +112,7 @@ void start(TrainHeadOptions& options, const Command& command) {
   const MemoryPlan plan = report_memory(config, data, options.run.memory_limit);
   HeadTrainer trainer(config, data);
   write_memory(session.folder().memory(), plan);
-  write_data_file(session.folder(), options.in);
+  keep_features_path(session.folder(), options.in);
   session.write_config();
   train(trainer, session, plan, options.in);
 }
@@ -128,12 +127,12 @@ void resume(const TrainHeadOptions& options, const Command& command) {
     print_summary(*summary);
     return;
   }
-  const std::string features = options.in.empty() ? read_data_file(run) : options.in;
+  const std::string features = options.in.empty() ? kept_features_path(run) : options.in;
   const LabelledFeatures data = LabelledFeatures::open(features);
   const MemoryPlan plan = report_memory(state.config, data, options.run.memory_limit);
   HeadTrainer trainer = HeadTrainer::resume(run.checkpoint(), data);
   trainer.set_steps(steps);
-  write_data_file(run, features);
+  keep_features_path(run, features);
   train(trainer, session, plan, features);
 }
 

@@ -248,5 +248,12 @@ TEST_F(FileTest, ReleasedBytesComeInAgainAsTheyAreInTheFile) {
   }
 }
 
+TEST(BaseName, IsTheLastNameOfFilesAndFolders) {
+  EXPECT_EQ(base_name("runs/book"), "book");
+  EXPECT_EQ(base_name("runs/book/"), "book");
+  EXPECT_EQ(base_name("runs/./book/../book.txt"), "book.txt");
+  EXPECT_EQ(base_name("book"), "book");
+}
+
 }  // namespace
 }  // namespace tapehead

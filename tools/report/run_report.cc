@@ -8,7 +8,6 @@
 #include <map>
 
 #include "tapehead/core/error.h"
-#include "tapehead/core/file.h"
 #include "tapehead/core/json.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/json_lines.h"
@@ -62,13 +61,6 @@ void read_history(const RunFolder& run, json& report) {
   for (const auto& [key, points] : series) report["series"][key] = to_json(points);
 }
 
-/// The object in a file; null if there is none, or it is no JSON.
-json read_object(const std::string& path) {
-  if (!std::filesystem::exists(path)) return nullptr;
-  json object = parse_json(read_file(path));
-  return object.is_object() ? object : json(nullptr);
-}
-
 /// Adds the numbers and words of `object` under their names, "outer.inner" for those of objects in it.
 void add_settings(const std::string& prefix, const json& object, json& settings) {
   for (const auto& [key, value] : object.items()) {
@@ -82,7 +74,7 @@ void add_settings(const std::string& prefix, const json& object, json& settings)
 
 json settings_of(const RunFolder& run) {
   json settings = json::object();
-  const json state = read_object(run.checkpoint_state()), data = read_object(run.data());
+  const json state = find_json_object(run.checkpoint_state()), data = find_json_object(run.data());
   for (const char* group : {"model", "training", "head"}) {
     if (state.contains(group)) add_settings(std::string(group) + ".", state.at(group), settings);
   }
@@ -104,7 +96,7 @@ json run_report(const RunFolder& run, const std::string& name) {
   if (std::filesystem::exists(run.samples())) {
     for_each_json_line(run.samples(), [&](int64_t, const auto& line) { report["samples"].push_back(line); });
   }
-  report["memory"] = read_object(run.memory());
+  report["memory"] = find_json_object(run.memory());
   return report;
 }
 
