@@ -55,18 +55,12 @@ json describe(const std::vector<SourceFiles>& sources, const DatasetProgress& pr
   return list;
 }
 
-// Of the files that Tokenizer::load may read.
+// One and the same tokenizer, whatever files it was read from.
+std::string describe_given(const Tokenizer& tokenizer) { return "given, with the hash " + tokenizer.hash(); }
+
 std::string describe_tokenizer(const DatasetRecipe& recipe) {
-  if (recipe.tokenizer.empty()) return fmt::format("trained, for {} tokens", recipe.vocab_size);
-  ContentHash hash;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "config.json", "vocab.json",
-                           "merges.txt", "encoder.json", "vocab.bpe"}) {
-    const std::string path = recipe.tokenizer + "/" + name;
-    if (!fs::exists(path)) continue;
-    hash.add(name);
-    hash.add_file(path);
-  }
-  return "given, with the hash " + hash.digest();
+  if (!recipe.tokenizer.empty()) return describe_given(Tokenizer::load(recipe.tokenizer));
+  return fmt::format("trained, for {} tokens", recipe.vocab_size);
 }
 
 std::vector<SourceFiles> find_sources(const std::vector<std::string>& paths) {
@@ -258,18 +252,33 @@ Manifest make_tokens(const std::string& folder, const DatasetRecipe& recipe,
   return manifest;
 }
 
-// Why the folder's tokens cannot be used; empty if they can.
-std::string why_not(const std::string& folder, const json& made_from) {
-  if (!fs::exists(manifest_path(folder))) return "they were not finished";
+// What the tokens in `folder` were made from. A tokenizer that is given now and is theirs makes the same ones,
+// even if it was trained then.
+json made_from_by_now(const std::string& folder, json before, const json& now) {
+  json& was = before["tokenizer"];
+  const json& is = now.at("tokenizer");
+  if (was != is && is == describe_given(Tokenizer::load(tokenizer_path(folder)))) was = is;
+  return before;
+}
+
+/// The folder's tokens if they were made from `made_from`; otherwise nothing, and why.
+std::optional<DatasetFolder> open_if_made_from(const json& made_from, const std::string& folder,
+                                               const std::vector<double>& weights, std::string* why_not) {
+  *why_not = "they were not finished";
+  if (!fs::exists(manifest_path(folder))) return std::nullopt;
   try {
-    const std::string different = difference(read_manifest(folder).made_from, made_from);
-    if (different.empty()) open_dataset(folder);
-    return different;
+    const Manifest manifest = read_manifest(folder);
+    *why_not = difference(made_from_by_now(folder, manifest.made_from, made_from), made_from);
+    if (!why_not->empty()) return std::nullopt;
+    DatasetFolder opened = open_dataset(folder, weights);
+    if (opened.hash == manifest.hash) return opened;
+    *why_not = "another process made other ones meanwhile";
   } catch (const json::exception& error) {
-    return fmt::format("{} is damaged: {}", manifest_path(folder), error.what());
+    *why_not = fmt::format("{} is damaged: {}", manifest_path(folder), error.what());
   } catch (const ValueError& error) {
-    return error.what();
+    *why_not = error.what();
   }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -309,24 +318,16 @@ DatasetFolder prepare_dataset(const std::string& folder, const DatasetRecipe& re
                               std::vector<double> weights, const DatasetProgress& progress) {
   const std::vector<SourceFiles> sources = find_sources(recipe.sources);
   const json made_from = describe(recipe, sources, progress);
-  const std::string hash = hash_of(made_from);
-  const auto open = [&](bool reused) {
-    DatasetFolder opened = open_dataset(folder, std::move(weights));
-    check<ValueError>(opened.hash == hash,
-                      "[data] another process made other tokens in {} meanwhile; give each its own folder",
-                      folder);
-    opened.reused = reused;
-    return opened;
-  };
+  std::string why_not;
   // What is there already takes no lock, so that a folder that others own will do.
-  if (why_not(folder, made_from).empty()) return open(true);
+  if (auto there = open_if_made_from(made_from, folder, weights, &why_not)) return std::move(*there);
   const FolderLock lock(folder, [&](const std::string& process) {
     note(progress,
          fmt::format("data: process {} is at work in {}: waiting until it is done", process, folder));
   });
-  const std::string reason = why_not(folder, made_from);  // by now
-  if (reason.empty()) return open(true);
-  if (remove_tokens(folder)) note(progress, fmt::format("data: tokens are made again: {}", reason));
+  // By now.
+  if (auto there = open_if_made_from(made_from, folder, weights, &why_not)) return std::move(*there);
+  if (remove_tokens(folder)) note(progress, fmt::format("data: tokens are made again: {}", why_not));
   Manifest made;
   try {
     made = make_tokens(folder, recipe, sources, progress);
@@ -335,12 +336,14 @@ DatasetFolder prepare_dataset(const std::string& folder, const DatasetRecipe& re
     throw;
   }
   const json manifest = {{"version", kVersion},
-                         {"hash", hash},
+                         {"hash", hash_of(made_from)},
                          {"made_from", made_from},
                          {"training", to_json(made.training)},
                          {"held_out", to_json(made.held_out)}};
   write_file_atomically(manifest_path(folder), manifest.dump(2) + "\n");
-  return open(false);
+  DatasetFolder opened = open_dataset(folder, std::move(weights));
+  opened.reused = false;
+  return opened;
 }
 
 void check_sources(const std::string& folder, const std::vector<std::string>& sources) {

@@ -53,8 +53,8 @@ struct DatasetFolder {
 constexpr int64_t kTokenizerSample = 64 << 20;
 
 /// Tokenises the sources into `folder`, unless it holds the tokens of this recipe already: sources of the
-/// same names, sizes and bytes (XXH3, 128 bits), the same tokenizer and the same options. Memory does not
-/// grow with the sources, but for 24 bytes a block of lines and 16 a document. What an interrupted call left
+/// same names, sizes and bytes (XXH3, 128 bits), the same tokenizer and the same options. A tokenizer that
+/// was trained here and is given now, a run's copy of it say, is the same. Memory does not grow with the sources, but for 24 bytes a block of lines and 16 a document. What an interrupted call left
 /// is made again. One process at a time makes tokens in a folder; others wait, and use
 /// them if they are theirs.
 ///   weights   as Dataset takes them; no part of the tokens

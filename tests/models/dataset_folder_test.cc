@@ -193,6 +193,25 @@ TEST_F(DatasetFolderTest, TokensAreKeptUntilSomethingChanges) {
                                    "tokenizer", "training-0-00000.tokens", "training-0.documents"));
 }
 
+// Hazard: a run that takes over another's tokenizer makes their shared tokens again, and the other loses its own.
+TEST_F(DatasetFolderTest, TheTokenizerThatMadeTheTokensMakesNoneAgainWhereverItIsTakenFrom) {
+  DatasetRecipe recipe = {.sources = {write("book.txt", lines(500))}, .vocab_size = 300};
+  const DatasetFolder trained = prepare(recipe);
+  trained.tokenizer.save(path("copy"));
+  recipe.tokenizer = path("copy");
+  // Fewer and fewer files of the same one.
+  for (const char* file : {"none", "tokenizer_config.json", "tokenizer.json"}) {
+    fs::remove(path("copy/") + file);
+    const DatasetFolder given = prepare(recipe);
+    EXPECT_TRUE(given.reused) << file << notes_;
+    EXPECT_EQ(given.hash, trained.hash) << file;
+  }
+  fs::remove_all(path("tokens"));
+  EXPECT_FALSE(prepare(recipe).reused);
+  trained.tokenizer.save(path("copy"));
+  EXPECT_TRUE(prepare(recipe).reused) << notes_;
+}
+
 TEST_F(DatasetFolderTest, WhatIsDamagedIsMadeAgain) {
   const DatasetRecipe recipe = {.sources = {write("book.txt", lines(500))}, .vocab_size = 300};
   prepare(recipe);

@@ -65,7 +65,8 @@ TEST_F(Data, DocumentsLongerThanAContextAreToldOfOnce) {
 
 TEST_F(Data, BrokenLinesAreNamedOrCounted) {
   write_file(folder_ / "bad.jsonl", read_file(folder_ / "questions.jsonl") + "{\"prompt\": \"cut\n");
-  expect_error(train({"--data", path("bad.jsonl")}), 2, "ValueError", "bad.jsonl:301 cannot be read");
+  expect_error(train({"--data", path("bad.jsonl")}), 2, "ValueError",
+               "bad.jsonl:301 cannot be read");
   EXPECT_FALSE(fs::exists(folder_ / "run"));
   expect_out(train({"--data", path("bad.jsonl"), "--skip-bad-lines"}), "1 bad lines passed over, the first ");
 }
@@ -91,6 +92,15 @@ TEST_F(Data, ShardsServeSeveralRunsUntilTheirSourceChanges) {
   expect_out(train(shared, "third"), "data: tokens are made again: book.txt has changed\n");
   expect_error({"train", "--resume", path("run"), "--steps", "5"}, 2, "ValueError",
                "was made from other tokens");
+}
+
+// Hazard: to fine-tune a run on the tokens that it shares with others makes them again, and nobody can go on.
+TEST_F(Data, ARunFromAnotherUsesItsShards) {
+  const Args shared = {"--data", path("book.txt"), "--shards", path("shards")};
+  ASSERT_EQ(run(train(shared)).status, 0);
+  expect_out(Args{"train", "--from", path("run"), "--out", path("second"), "--steps", "1"} + shared,
+             "there already");
+  expect_out({"train", "--resume", path("run"), "--steps", "5"}, "held-out loss: ");
 }
 
 TEST_F(Data, RefusesWhatContradictsItselfOrCannotBe) {
