@@ -122,9 +122,12 @@ JsonDocument parse_line(std::string_view line) {
   try {
     object = json::parse(line);
   } catch (const json::exception& error) {
-    // The library's messages begin with "[json.exception.NAME] ".
-    const std::string_view what = error.what();
-    fail<ValueError>("{}", what.substr(what.find(' ') + 1));
+    // The library's messages begin with "[json.exception.NAME] ", and count lines in what it was given: one.
+    constexpr std::string_view kLine = "line 1, ";
+    std::string what = error.what();
+    what.erase(0, what.find(' ') + 1);
+    if (const size_t at = what.find(kLine); at != what.npos) what.erase(at, kLine.size());
+    fail<ValueError>("{}", what);
   }
   check<ValueError>(object.is_object(), "it is no JSON object");
   if (object.contains("prompt") || object.contains("completion")) {

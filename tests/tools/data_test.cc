@@ -66,7 +66,7 @@ TEST_F(Data, DocumentsLongerThanAContextAreToldOfOnce) {
 TEST_F(Data, BrokenLinesAreNamedOrCounted) {
   write_file(folder_ / "bad.jsonl", read_file(folder_ / "questions.jsonl") + "{\"prompt\": \"cut\n");
   expect_error(train({"--data", path("bad.jsonl")}), 2, "ValueError",
-               "bad.jsonl:301 cannot be read");
+               "bad.jsonl:301 cannot be read: parse error at column 16");
   EXPECT_FALSE(fs::exists(folder_ / "run"));
   expect_out(train({"--data", path("bad.jsonl"), "--skip-bad-lines"}), "1 bad lines passed over, the first ");
 }
