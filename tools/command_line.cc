@@ -1,9 +1,13 @@
 #include "tapehead/tools/command_line.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <type_traits>
 
 #include "tapehead/core/error.h"
 #include "tapehead/tools/format.h"
+#include "tapehead/tools/nearest_name.h"
 
 namespace tapehead {
 
@@ -13,6 +17,11 @@ namespace {
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() { column_width(30); }
+  // Of a flag that sets false, CLI11's name says so: "--no-cache{false}".
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    const std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    return name.substr(0, name.find('{'));
+  }
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     std::string text = " " + option->get_type_name();
@@ -20,6 +29,44 @@ class HelpFormatter : public CLI::Formatter {
     return text;
   }
 };
+
+// Defaults as they would be typed, where CLI11 has 1 for true and [] for an empty list.
+std::string typed(bool value) { return value ? "true" : "false"; }
+std::string typed(const std::vector<std::string>& list) { return fmt::format("{}", fmt::join(list, " ")); }
+
+// ---- What is said of words that make no sense
+
+/// The command that was named last.
+const CLI::App* named_command(const CLI::App* program) {
+  const auto inner = program->get_subcommands();
+  return inner.empty() ? program : named_command(inner.back());
+}
+
+std::string describe_stranger(const std::string& word, const CLI::App& command) {
+  const std::string name = word.substr(0, word.find('='));
+  std::vector<std::string> names;
+  if (name.starts_with("-")) {
+    for (const CLI::Option* option : command.get_options()) names.push_back(option->get_name());
+    return fmt::format("{} has no option {}; did you mean {}?", command.get_name(), name,
+                       nearest_name(name, names));
+  }
+  for (const CLI::App* inner : command.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(inner->get_name());
+  if (names.empty()) return fmt::format("\"{}\" is one word more than {} takes", word, command.get_name());
+  return fmt::format("there is no command {}; did you mean {}?", word, nearest_name(word, names));
+}
+
+std::string describe(const CLI::ParseError& error, const CLI::App& program) {
+  const CLI::App& command = *named_command(&program);
+  const std::vector<std::string> strangers = program.remaining(true);
+  if (!strangers.empty()) return describe_stranger(strangers.front(), command);
+  for (const CLI::Option* option : command.get_options()) {
+    const size_t times = option->count(), most = static_cast<size_t>(option->get_items_expected_max());
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) && most > 0 && times > most)
+      return fmt::format("{} is given {} times, and may be once", option->get_name(), times);
+  }
+  return error.what();
+}
 
 }  // namespace
 
@@ -68,7 +115,12 @@ void Command::require_command() { app_->require_subcommand(1); }
 
 template <typename T>
 Option Command::add_option(const std::string& name, T& value, const std::string& help) {
-  return Option(app_->add_option(name, value, help));
+  CLI::Option* option = app_->add_option(name, value, help);
+  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::vector<std::string>>) {
+    option->default_function([&value] { return typed(value); });
+    if (!option->get_default_str().empty()) option->capture_default_str();
+  }
+  return Option(option);
 }
 
 template Option Command::add_option(const std::string&, bool&, const std::string&);
@@ -136,7 +188,7 @@ void CommandLine::run(int argc, const char* const* argv) {
   try {
     program_->parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() != 0) fail<ValueError>("{}; --help tells more", e.what());
+    if (e.get_exit_code() != 0) fail<ValueError>("{}; --help tells more", describe(e, *program_));
     program_->exit(e);  // prints what was asked for
     return;
   }

@@ -8,6 +8,7 @@
 
 #include "tapehead/core/error.h"
 #include "tapehead/core/json.h"
+#include "tapehead/tools/nearest_name.h"
 #include "tapehead/tools/presets.h"
 
 namespace tapehead {
@@ -18,21 +19,6 @@ using json = Json;
 
 constexpr int64_t kVersion = 1;
 constexpr const char* kVersionKey = "version";
-
-/// Levenshtein's distance: how many letters must be put in, left out or changed.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
 
 /// "--n-layer" -> "n-layer"; "" for an argument without dashes.
 std::string key_of(const Option& option) {
@@ -48,15 +34,16 @@ std::vector<Option> settable(const Command& command) {
 }
 
 Option find_option(const Command& command, const std::string& key, const std::string& source) {
-  const std::vector<Option> options = settable(command);
-  check<ValueError>(!options.empty(), "{}: {} has no options", source, command.name());
   std::string wanted = key;
   std::ranges::replace(wanted, '_', '-');
-  const auto distance = [&](const Option& option) { return edit_distance(wanted, key_of(option)); };
-  const Option nearest = *std::ranges::min_element(options, {}, distance);
-  check<ValueError>(distance(nearest) == 0, "{}: there is no option \"{}\"; did you mean \"{}\"?", source,
-                    key, key_of(nearest));
-  return nearest;
+  std::vector<std::string> keys;
+  for (const Option& option : settable(command)) {
+    if (key_of(option) == wanted) return option;
+    keys.push_back(key_of(option));
+  }
+  check<ValueError>(!keys.empty(), "{}: {} has no options", source, command.name());
+  fail<ValueError>("{}: there is no option \"{}\"; did you mean \"{}\"?", source, key,
+                   nearest_name(wanted, keys));
 }
 
 void set(Option option, const json& value, const std::string& source) {
@@ -75,7 +62,7 @@ void set(Option option, const json& value, const std::string& source) {
 json typed(const Option& option, const std::string& text) {
   if (option.is_flag()) return text == "true";
   const json parsed = parse_json(text);
-  return parsed.is_number() && parsed.dump() == text ? parsed : json(text);
+  return (parsed.is_number() || parsed.is_boolean()) && parsed.dump() == text ? parsed : json(text);
 }
 
 json read_config(const std::string& path) {
@@ -123,8 +110,7 @@ std::string resolved_config(const Command& command, const std::vector<std::strin
     if (std::ranges::count(without, key) > 0) continue;
     if (!option.given() && option.contradiction()) continue;
     const std::vector<std::string> values = option.values();
-    // "[]" is the default of a list that is empty.
-    const bool none = values.size() == 1 && (values[0].empty() || (!option.given() && values[0] == "[]"));
+    const bool none = values.size() == 1 && values[0].empty();
     if (values.empty() || (none && !option.is_flag())) continue;
     if (values.size() == 1) {
       config[key] = typed(option, values[0]);

@@ -237,6 +237,8 @@ TEST_F(Program, ExplainsItself) {
     const Result help = run(command + Args{"--help"});
     EXPECT_EQ(help.status, 0);
     EXPECT_NE(help.out.find("Example:"), std::string::npos) << help.out;
+    for (const char* internal : {"{false}", "[[]]", "BOOLEAN [1]", "BOOLEAN [0]"})
+      EXPECT_EQ(help.out.find(internal), std::string::npos) << help.out;
   }
   const Result help = run({"--help"});
   EXPECT_EQ(help.status, 0) << help.err;  // no subcommand is missing where help was asked for
@@ -343,8 +345,15 @@ TEST_F(Program, RefusesSizesThatCannotBe) {
 
 TEST_F(Program, RefusesWordsItDoesNotKnow) {
   expect_error({}, 2, "ValueError", "subcommand");
-  expect_error({"trian"}, 2, "ValueError", "trian");
-  expect_error({"train", "--stpes", "3"}, 2, "ValueError", "--stpes");
+  expect_error({"trian"}, 2, "ValueError", "there is no command trian; did you mean train?");
+  expect_error({"tokenize", "encod"}, 2, "ValueError", "there is no command encod; did you mean encode?");
+  expect_error({"train", "--stpes", "3"}, 2, "ValueError",
+               "train has no option --stpes; did you mean --steps?");
+  expect_error({"train", "--n-layr=3"}, 2, "ValueError", "no option --n-layr; did you mean --n-layer?");
+  expect_error({"train", "book.txt"}, 2, "ValueError", "\"book.txt\" is one word more than train takes");
+  expect_error({"train", "--lr", "1", "--lr", "2"}, 2, "ValueError",
+               "--lr is given 2 times, and may be once");
+  expect_error({"train", "--lr"}, 2, "ValueError", "--lr: 1 required");
 }
 
 TEST_F(Program, RefusesFoldersThatAreNoRun) {

@@ -44,6 +44,7 @@ TEST_F(Training, ItsConfigFileMakesTheSameRunAgain) {
   EXPECT_EQ(first["lr"], 0.003);
   EXPECT_EQ(first["keep-best"], true);
   EXPECT_EQ(first["head-recompute"], false);
+  EXPECT_EQ(first["nesterov"], true);
   EXPECT_EQ(first["n-embd"], 8);
   EXPECT_EQ(first.erase("out"), 1u);
   second.erase("out");
