@@ -91,7 +91,9 @@ class Browser {
     }
   }
 
+  /// What happened before is forgotten.
   void open_file(const std::string& path) {
+    events_.clear();
     call("Page.navigate", {{"url", "file://" + std::filesystem::absolute(path).string()}});
     while (events("Page.loadEventFired").empty()) events_.push_back(receive());
   }

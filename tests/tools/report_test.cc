@@ -47,7 +47,7 @@ TEST_F(Report, HoldsWhatTheRunsTell) {
   ASSERT_EQ(result.status, 0) << result.err;
   const json a = data_of(read_file(folder_ / "page.html")).at("runs").at(0);
   EXPECT_EQ(a.at("name"), "a");
-  EXPECT_EQ(a.at("totals"), (json{{"steps", 100}, {"tokens", 10000.0}, {"seconds", 1.0}}));
+  EXPECT_EQ(a.at("totals"), (json{{"steps", 100}, {"skipped", 0}, {"tokens", 10000.0}, {"seconds", 1.0}}));
   EXPECT_EQ(a.at("series").at("loss").at("y").at(49), 9.5);
   EXPECT_EQ(a.at("series").at("tokens_per_second").at("y").at(0), 10000.0);
   EXPECT_EQ(a.at("series").at("held_out_accuracy"), (json{{"x", {50, 100}}, {"y", {0.25, 0.25}}}));
@@ -159,6 +159,24 @@ TEST_F(ReportPage, ShowsTheMemoryOfAStepAsPlannedAndAsCounted) {
   const std::string text = text_of("body");
   EXPECT_NE(text.find("as planned before the first step"), std::string::npos) << text;
   EXPECT_NE(text.find("largest at embedding all 5.0 KiB"), std::string::npos) << text;
+}
+
+// Hazard: the report of a head that was trained alone speaks of tokens, and skipped steps are nowhere to be seen.
+TEST_F(ReportPage, OfAHeadSpeaksOfRowsAndTellsOfSkippedSteps) {
+  write_file(folder_ / "a/data.json", R"({"name":"features","features":"features"})");
+  write_file(
+      folder_ / "a/metrics.jsonl",
+      read_file(folder_ / "a/metrics.jsonl") +
+          "\n{\"step\":101,\"loss\":99,\"grad_norm\":9,\"tokens\":100,\"seconds\":0.01,\"skipped\":true}\n");
+  ASSERT_EQ(run({"report", path("a"), "--out", path("head.html")}).status, 0);
+  browser_->open_file(path("head.html"));
+  const std::string text = text_of("body");
+  EXPECT_EQ(text.find("token"), std::string::npos) << text;
+  for (const char* part : {"nats per row", "rows per second", "of held-out rows", "rows/s"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  const std::string summary = text_of("#summary");
+  EXPECT_NE(summary.find("steps\tskipped\t"), std::string::npos) << summary;
+  EXPECT_NE(summary.find("a\t101\t1\t"), std::string::npos) << summary;
 }
 
 TEST_F(ReportPage, HidesARunOnAClick) {

@@ -2,6 +2,8 @@
 // Draws what `tapehead report` wrote into #data. Text from a run only ever becomes text: textContent, never markup.
 const runs = JSON.parse(document.getElementById('data').textContent).runs;
 const alone = runs.length === 1;
+// What a loss is per: a token, or the row of a head that was trained alone.
+const counted = ending => [...new Set(runs.map(run => run.unit + ending))].join(' or ');
 
 // ---- Small tools
 
@@ -44,24 +46,26 @@ const last = list => list[list.length - 1];
 // ---- Curves
 
 const CHARTS = [
-  {title: 'Loss', unit: 'nats per token', log: true, series: [
+  {title: 'Loss', unit: `nats per ${counted('')}`, log: true, series: [
     {key: 'loss', name: 'training', look: 'faint'}, {key: 'smoothed_loss', name: 'smoothed'},
-    {key: 'held_out_loss', name: 'held out', look: 'dashed', color: 1}]},
-  {title: 'Head accuracy', unit: 'held-out tokens that were its likeliest guess', format: percent, series: [
-    {key: 'held_out_accuracy', name: '', look: 'dashed', color: 1}]},
-  {title: 'Head entropy', unit: 'nats, of its guesses of held-out tokens', series: [
-    {key: 'held_out_entropy', name: '', look: 'dashed', color: 1}]},
+    {key: 'held_out_loss', name: 'held out', evaluated: true, color: 1}]},
+  {title: 'Head accuracy', unit: `of held-out ${counted('s')}, by its likeliest guess`, format: percent, series: [
+    {key: 'held_out_accuracy', name: '', evaluated: true, color: 1}]},
+  {title: 'Head entropy', unit: `nats, of its guesses of held-out ${counted('s')}`, series: [
+    {key: 'held_out_entropy', name: '', evaluated: true, color: 1}]},
   {title: 'Gradient norm', unit: 'before clipping', log: true, series: [{key: 'grad_norm', name: ''}]},
   {title: 'Learning rate', unit: '', log: true, series: [{key: 'lr', name: ''}]},
-  {title: 'Speed', unit: 'tokens per second', zero: true, series: [{key: 'tokens_per_second', name: ''}]},
+  {title: 'Speed', unit: `${counted('s')} per second`, zero: true, series: [{key: 'tokens_per_second', name: ''}]},
 ];
 const drawn = [];  // every chart of curves, to zoom and to be read together
 const hidden = new Set();  // indices of runs
 
-/** The lines of a chart: one for each run and each of its series that the run has. */
+/** The lines of a chart: one for each run and each of its series that the run has. Where colours tell runs apart, what
+ *  was evaluated is dashed. */
 const linesOf = chart => runs.flatMap((run, index) => chart.series
   .filter(s => run.series[s.key]?.x.length)
   .map(s => ({...s, ...run.series[s.key], run: index, label: `${index}:${s.key}`,
+              look: s.evaluated && !alone ? 'dashed' : s.look,
               colorIndex: alone ? s.color ?? 0 : index})));
 
 /** Rows of x and a value or null for each line, as Dygraph takes them. */
@@ -124,8 +128,8 @@ function drawChart(chart) {
     colors: lines.map(line => colorOf(line.colorIndex)),
     series: Object.fromEntries(lines.map(line => [line.label, {
       strokeWidth: line.look === 'faint' ? 1 : 2,
-      strokePattern: line.look === 'dashed' && !alone ? [6, 3] : null,
-      drawPoints: line.look === 'dashed' && line.x.length <= 60, pointSize: 2.5,
+      strokePattern: line.look === 'dashed' ? [6, 3] : null,
+      drawPoints: line.evaluated && line.x.length <= 60, pointSize: 2.5,
     }])),
     visibility: lines.map(line => !hidden.has(line.run)),
     logscale: !!chart.log && byId('log').checked,
@@ -255,10 +259,11 @@ function writeSummary() {
     ['held-out loss', run => end(run.series.held_out_loss)],
     ['lowest', run => lowest(run.series.held_out_loss)],
     ['bits per byte', run => end(run.series.bits_per_byte)],
-    ['tokens', run => compact(run.totals.tokens)],
-    ['tokens/s', run => run.totals.seconds > 0 ? format(run.totals.tokens / run.totals.seconds) : '–'],
+    [counted('s'), run => compact(run.totals.tokens)],
+    [`${counted('s')}/s`, run => run.totals.seconds > 0 ? format(run.totals.tokens / run.totals.seconds) : '–'],
     ['time in steps', run => duration(run.totals.seconds)],
   ];
+  if (runs.some(run => run.totals.skipped)) columns.splice(1, 0, ['skipped', run => run.totals.skipped.toLocaleString('en')]);
   byId('summary').replaceChildren(table(['run', ...columns.map(([name]) => name)],
     runs.map(run => [run.name, ...columns.map(([, of]) => of(run))])));
 }

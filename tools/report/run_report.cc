@@ -38,7 +38,7 @@ json to_json(const ThinnedSeries& series) {
 
 void read_history(const RunFolder& run, json& report) {
   std::map<std::string, ThinnedSeries> series;
-  int64_t steps = 0;
+  int64_t steps = 0, skipped = 0;
   double tokens = 0, seconds = 0;
   ProgressLine progress;
   for_each_json_line(run.metrics(), [&](int64_t step, const auto& line) {
@@ -51,13 +51,15 @@ void read_history(const RunFolder& run, json& report) {
     const double step_tokens = line.value("tokens", 0.0), step_seconds = line.value("seconds", 0.0);
     if (step_seconds > 0) series["tokens_per_second"].add({x, step_tokens / step_seconds});
     steps = step;
+    skipped += line.contains("skipped");
     tokens += step_tokens;
     seconds += step_seconds;
     if (step % 1024 == 0 && progress.due()) {
       progress.show(fmt::format("{}  step {}", run.metrics(), format_count(step)));
     }
   });
-  report["totals"] = {{"steps", steps}, {"tokens", tokens}, {"seconds", rounded(seconds)}};
+  report["totals"] = {
+      {"steps", steps}, {"skipped", skipped}, {"tokens", tokens}, {"seconds", rounded(seconds)}};
   for (const auto& [key, points] : series) report["series"][key] = to_json(points);
 }
 
@@ -72,9 +74,8 @@ void add_settings(const std::string& prefix, const json& object, json& settings)
   }
 }
 
-json settings_of(const RunFolder& run) {
+json settings_of(const json& state, const json& data) {
   json settings = json::object();
-  const json state = find_json_object(run.checkpoint_state()), data = find_json_object(run.data());
   for (const char* group : {"model", "training", "head"}) {
     if (state.contains(group)) add_settings(std::string(group) + ".", state.at(group), settings);
   }
@@ -91,7 +92,9 @@ json run_report(const RunFolder& run, const std::string& name) {
                     "[report] {} holds no run with a history; `tapehead train` makes one", run.path);
   json report = {{"name", name}, {"series", json::object()}};
   read_history(run, report);
-  report["settings"] = settings_of(run);
+  const json state = find_json_object(run.checkpoint_state()), data = find_json_object(run.data());
+  report["unit"] = data.contains("features") ? "row" : "token";
+  report["settings"] = settings_of(state, data);
   report["samples"] = json::array();
   if (std::filesystem::exists(run.samples())) {
     for_each_json_line(run.samples(), [&](int64_t, const auto& line) { report["samples"].push_back(line); });

@@ -8,11 +8,12 @@
 
 namespace tapehead {
 
-/// {"name", "series": {KEY: {"x": [...], "y": [...]}}, "totals", "settings": {NAME: value}, "samples": [...],
-/// "memory": ...}:
+/// {"name", "unit", "series": {KEY: {"x": [...], "y": [...]}}, "totals", "settings": {NAME: value},
+/// "samples": [...], "memory": ...}:
 ///
+///   unit      what a loss is per: "token", or "row" of a head that was trained alone
 ///   series    of the numbers in metrics.jsonl, by step, thinned; "tokens_per_second" among them
-///   totals    "steps", "tokens" and "seconds" of training
+///   totals    "steps", of them "skipped", "tokens" (or rows) and "seconds" of training
 ///   settings  of checkpoint.json, "model.n_layer" and so on, and of data.json
 ///   samples   the lines of samples.jsonl
 ///   memory    the object in memory.json; null without one
