@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -82,7 +83,7 @@ def main():
 
     r = Recorder(o.program.resolve(), o.folder)
     r.say("# From transformers and back\n\nWritten by `tests/reference/record_fine_tuning.py`, which made the model, random weights in the shape of "
-          "SmolLM, and the questions. What the program printed is as it was.")
+          f"SmolLM, and the questions, with transformers {transformers.__version__}. What the program printed is as it was.")
     r.say("A line of `questions.jsonl`, of which the completion alone is learnt:\n\n    " + json.dumps(lines[0]))
     r.say("## In")
     r.run("import model --out runs/imported")
@@ -90,7 +91,8 @@ def main():
     r.run("train --from runs/imported --data questions.jsonl --out runs/answers --steps 1000 --batch-size 16 --lr 0.003 --eval-every 250 "
           "--document-mask --sample-prompt What␣is␣12␣and␣30?", interrupt_after=12)
     r.run("train --resume runs/answers")
-    r.say("## What it says\n\nUnder a million parameters and about a minute: sums come out near, not always right.")
+    r.say("## What it says\n\nUnder a million parameters and about a minute: sums come out near, not always right. A processor that rounds "
+          "sums in another order ends elsewhere: between 0.01 and 0.3 nats were seen.")
     said = r.run(f"generate runs/answers --prompt {SENTENCE.replace(' ', '␣')} --tokens 12 --temperature 0")
     r.run("report runs/answers --out report.html")
     r.say("## Out")
