@@ -52,10 +52,12 @@ std::string describe_stranger(const std::string& word, const CLI::App& command) 
   }
   for (const CLI::App* inner : command.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(inner->get_name());
-  if (names.empty()) return fmt::format("\"{}\" is one word more than {} takes", word, command.get_name());
+  if (names.empty())
+    return fmt::format("\"{}\" is one word more than {} takes; --help tells more", word, command.get_name());
   return fmt::format("there is no command {}; did you mean {}?", word, nearest_name(word, names));
 }
 
+/// A line that says what to do.
 std::string describe(const CLI::ParseError& error, const CLI::App& program) {
   const CLI::App& command = *named_command(&program);
   const std::vector<std::string> strangers = program.remaining(true);
@@ -65,7 +67,7 @@ std::string describe(const CLI::ParseError& error, const CLI::App& program) {
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) && most > 0 && times > most)
       return fmt::format("{} is given {} times, and may be once", option->get_name(), times);
   }
-  return error.what();
+  return fmt::format("{}; --help tells more", error.what());
 }
 
 }  // namespace
@@ -188,7 +190,7 @@ void CommandLine::run(int argc, const char* const* argv) {
   try {
     program_->parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() != 0) fail<ValueError>("{}; --help tells more", describe(e, *program_));
+    if (e.get_exit_code() != 0) fail<ValueError>("{}", describe(e, *program_));
     program_->exit(e);  // prints what was asked for
     return;
   }

@@ -345,10 +345,10 @@ TEST_F(Program, RefusesSizesThatCannotBe) {
 
 TEST_F(Program, RefusesWordsItDoesNotKnow) {
   expect_error({}, 2, "ValueError", "subcommand");
-  expect_error({"trian"}, 2, "ValueError", "there is no command trian; did you mean train?");
+  expect_error({"trian"}, 2, "ValueError", "there is no command trian; did you mean train?\n");
   expect_error({"tokenize", "encod"}, 2, "ValueError", "there is no command encod; did you mean encode?");
   expect_error({"train", "--stpes", "3"}, 2, "ValueError",
-               "train has no option --stpes; did you mean --steps?");
+               "train has no option --stpes; did you mean --steps?\n");
   expect_error({"train", "--n-layr=3"}, 2, "ValueError", "no option --n-layr; did you mean --n-layer?");
   expect_error({"train", "book.txt"}, 2, "ValueError", "\"book.txt\" is one word more than train takes");
   expect_error({"train", "--lr", "1", "--lr", "2"}, 2, "ValueError",
