@@ -1,14 +1,12 @@
 #include "tapehead/models/head_trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 
 #include "tapehead/core/checksum.h"
 #include "tapehead/core/memory.h"
 #include "tapehead/core/safetensors.h"
-#include "tapehead/core/stopwatch.h"
 #include "tapehead/models/checkpoint_tensors.h"
 #include "tapehead/models/seeds.h"
 #include "tapehead/models/shuffle.h"
@@ -178,34 +176,21 @@ Tensor HeadTrainer::loss(const Rows& batch, LinearCrossEntropyArgs args) const {
   return linear_cross_entropy(batch.features, parameters_[0].second, batch.targets, args);
 }
 
-StepMetrics HeadTrainer::step() {
-  const Stopwatch stopwatch;
-  StepMetrics metrics{.step = steps_made() + 1, .epoch = epoch_ + (next_ == std::ssize(order_))};
-  metrics.lr = config_.learning_rates().at(metrics.step);
+TrainingRun::StepGradient HeadTrainer::compute_gradient(StepMetrics& metrics) {
+  metrics.epoch = epoch_ + (next_ == std::ssize(order_));
   const Rows batch = next_batch();
   metrics.tokens = batch.counted;
   LinearCrossEntropyArgs args = config_.head.training_args();
   args.filter_numbers = &filter_;
   args.filter_stats = std::make_shared<GradientFilterStats>();
-  try {
-    const Tensor mean = loss(batch, args);
-    backward(mean);
-    const LossAndNorm numbers = read_loss_and_norm(mean.detach().to(DType::f64), parameters_);
-    metrics.loss = numbers.loss;
-    metrics.grad_norm = numbers.gradient_norm;
-    check<RuntimeError>(std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm),
-                        "[train-head] step {} diverged: its loss is {} and its gradient's norm {}; nothing "
-                        "was changed. Look for a NaN "
-                        "among the features, or lower the learning rate",
-                        metrics.step, metrics.loss, metrics.grad_norm);
-    finish_step(metrics, *optimizer_);
-  } catch (...) {
-    optimizer_->zero_grad();
-    throw;
-  }
+  const Tensor mean = loss(batch, args);
+  backward(mean);
+  const LossAndNorm numbers = read_loss_and_norm(mean.detach().to(DType::f64), parameters_);
   metrics.filter = *args.filter_stats;
-  metrics.seconds = stopwatch.seconds();
-  return metrics;
+  const auto explain = [] {
+    return std::string("Look for a NaN among the features, or lower the learning rate");
+  };
+  return {.numbers = numbers, .explain_divergence = explain};
 }
 
 Evaluation HeadTrainer::evaluate() const {

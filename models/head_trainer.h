@@ -4,7 +4,6 @@
 // Shape letters: N rows, F features, C classes.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,7 +48,6 @@ class HeadTrainer final : public TrainingRun {
   /// other features and for what is wrong with it (checkpoint_tensors.h).
   static HeadTrainer resume(const std::string& path, LabelledFeatures data);
 
-  StepMetrics step() override;
   void save(const std::string& path) const override;
 
   /// On the rows held out. Throws ValueError if there are none.
@@ -70,15 +68,16 @@ class HeadTrainer final : public TrainingRun {
   void order_epoch();
   Tensor loss(const Rows& batch, LinearCrossEntropyArgs args) const;
 
-  void change_steps(int64_t steps) override { config_.steps = steps; }
+  StepGradient compute_gradient(StepMetrics& metrics) override;
   bool has_held_out() const override { return !held_out_.empty(); }
   Evaluation evaluate_held_out() const override { return evaluate(); }
+  const char* command() const override { return "train-head"; }
+  HeadTrainConfig& own_config() override { return config_; }
 
   HeadTrainConfig config_;
   LabelledFeatures data_;
   FeaturesIdentity identity_;
   ParameterList parameters_;
-  std::unique_ptr<Optimizer> optimizer_;
   std::vector<int64_t> training_, held_out_;  // rows, by number
   std::vector<int64_t> order_;                // of the training rows in this epoch
   int64_t epoch_ = 0, next_ = 0;              // of order_

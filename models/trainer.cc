@@ -1,10 +1,7 @@
 #include "tapehead/models/trainer.h"
 
-#include <cmath>
-
 #include "tapehead/core/anomaly_guard.h"
 #include "tapehead/core/op_timer.h"
-#include "tapehead/core/stopwatch.h"
 #include "tapehead/models/checkpoint.h"
 #include "tapehead/models/freeze.h"
 #include "tapehead/models/seeds.h"
@@ -51,11 +48,11 @@ Trainer::Trainer(TrainConfig config, Dataset training, std::optional<Dataset> he
       training_(std::make_unique<Dataset>(std::move(training))),
       held_out_(std::move(held_out)),
       model_(begin_model(config_)),
-      optimizer_(make_optimizer(model_->parameters(), config_.optimizer)),
       batches_(*training_, config_.batch_size, config_.model.n_positions,
                derive_seed(config_.seed, Purpose::order), {}, config_.document_mask),
       numbers_{.dropout = {.seed = derive_seed(config_.seed, Purpose::dropout)},
                .filter = {.seed = derive_seed(config_.seed, Purpose::filter)}} {
+  optimizer_ = make_optimizer(model_->parameters(), config_.optimizer);
   if (!from.empty()) {
     check_same_tokenizer({from, read_train_state(from).tokenizer_hash},
                          {"the tokens to train on", training_->tokenizer_hash()},
@@ -107,51 +104,29 @@ void Trainer::capture_steps() {
   captures_ = true;
 }
 
-LossAndNorm Trainer::compute_gradient(const Batch& batch, StepMetrics& metrics, bool& recorded) {
-  recorded = captures_ && CapturedStep::fits(batch);
-  if (recorded) {
+TrainingRun::StepGradient Trainer::compute_gradient(StepMetrics& metrics) {
+  const DataPosition position = batches_.position();
+  metrics.epoch = position.epoch + (position.window == batches_.windows());
+  const Batch batch = batches_.next();
+  metrics.tokens = batch.target_tokens;
+  OpTimer::charge("batches");
+  const auto explain = [this, batch, numbers = numbers_] { return explain_divergence(batch, numbers); };
+  if (captures_ && CapturedStep::fits(batch)) {
     if (!captured_)
       captured_ = std::make_unique<CapturedStep>(*model_, *optimizer_, config_, batch, numbers_);
     head_.include(captured_->head());
-    return captured_->gradient(batch, numbers_);
+    return {.numbers = captured_->gradient(batch, numbers_),
+            .explain_divergence = explain,
+            .update = [this](double lr, double scale) { captured_->update(lr, scale); }};
   }
   const BatchGradient result = add_batch_gradient(*model_, batch, config_, numbers_);
   metrics.filter = result.filter;
   head_.include(result.head);
-  return read_loss_and_norm(result.loss, optimizer_->parameters());
+  return {.numbers = read_loss_and_norm(result.loss, optimizer_->parameters()),
+          .explain_divergence = explain};
 }
 
-StepMetrics Trainer::step() {
-  const Stopwatch stopwatch;
-  const DataPosition position = batches_.position();
-  StepMetrics metrics{.step = steps_made() + 1,
-                      .epoch = position.epoch + (position.window == batches_.windows())};
-  metrics.lr = config_.learning_rates().at(metrics.step);
-  const Batch batch = batches_.next();
-  metrics.tokens = batch.target_tokens;
-  OpTimer::charge("batches");
-  const StepNumbers numbers_before = numbers_;
-  try {
-    bool recorded = false;
-    const LossAndNorm numbers = compute_gradient(batch, metrics, recorded);
-    metrics.loss = numbers.loss;
-    metrics.grad_norm = numbers.gradient_norm;
-    if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm))
-      explain_divergence(metrics, batch, numbers_before);
-    UpdateFunction update;  // by what computed the gradients
-    if (recorded) update = [&](double lr, double scale) { captured_->update(lr, scale); };
-    finish_step(metrics, *optimizer_, update);
-    OpTimer::charge("optimizer");
-  } catch (...) {
-    optimizer_->zero_grad();
-    throw;
-  }
-  metrics.seconds = stopwatch.seconds();
-  return metrics;
-}
-
-void Trainer::explain_divergence(const StepMetrics& metrics, const Batch& batch, StepNumbers numbers) {
-  optimizer_->zero_grad();
+std::string Trainer::explain_divergence(const Batch& batch, StepNumbers numbers) const {
   std::string cause = "every operation alone gives numbers that are finite";
   try {
     const AnomalyGuard anomaly;
@@ -159,11 +134,10 @@ void Trainer::explain_divergence(const StepMetrics& metrics, const Batch& batch,
   } catch (const RuntimeError& e) {
     cause = e.what();
   }
-  fail<RuntimeError>(
-      "[train] step {} diverged: its loss is {} and its gradient's norm {}; nothing was changed. The first "
-      "operation: {}. "
+  return fmt::format(
+      "The first operation: {}. "
       "Go on from the last checkpoint with a lower learning rate, a longer warm-up or skip_z_score",
-      metrics.step, metrics.loss, metrics.grad_norm, cause);
+      cause);
 }
 
 Evaluation Trainer::evaluate_held_out() const {

@@ -17,6 +17,8 @@
 namespace tapehead {
 
 /// The model, and all that goes with it, is on the device that is the default one when the trainer is made.
+/// Where a step's loss or gradient is no finite number, the error names the first operation that made one
+/// (AnomalyGuard, on the step computed again).
 class Trainer final : public TrainingRun {
  public:
   /// `from`: a checkpoint whose weights the model takes over; empty: random ones, by seed. Throws ValueError
@@ -31,10 +33,6 @@ class Trainer final : public TrainingRun {
   /// same tokens. Errors of read_train_state and load_tensors, and those above.
   static Trainer resume(const std::string& path, Dataset training,
                         std::optional<Dataset> held_out = std::nullopt);
-
-  /// Where the loss or the gradient is no finite number, the error names the first
-  /// operation that made one (AnomalyGuard, on the step computed again).
-  StepMetrics step() override;
 
   /// From now on the device records the first step whose rows are full of targets, and is asked for it again
   /// (captured_step.h), with the same bits. A step whose rows are not is computed without. Throws ValueError
@@ -53,18 +51,17 @@ class Trainer final : public TrainingRun {
   int64_t recorded_bytes() const { return captured_ ? captured_->reserved_bytes() : 0; }
 
  private:
-  void change_steps(int64_t steps) override { config_.steps = steps; }
+  StepGradient compute_gradient(StepMetrics& metrics) override;
+  std::string explain_divergence(const Batch& batch, StepNumbers numbers) const;
   bool has_held_out() const override { return held_out_.has_value(); }
   Evaluation evaluate_held_out() const override;
-  /// The step's gradients, and whether they are those of what was recorded.
-  LossAndNorm compute_gradient(const Batch& batch, StepMetrics& metrics, bool& recorded);
-  [[noreturn]] void explain_divergence(const StepMetrics& metrics, const Batch& batch, StepNumbers numbers);
+  const char* command() const override { return "train"; }
+  TrainConfig& own_config() override { return config_; }
 
   TrainConfig config_;
   std::unique_ptr<Dataset> training_;
   std::optional<Dataset> held_out_;
   std::unique_ptr<LanguageModel> model_;
-  std::unique_ptr<Optimizer> optimizer_;
   Batches batches_;
   StepNumbers numbers_;
   HeadMemory head_;

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "tapehead/core/op_timer.h"
+#include "tapehead/core/stopwatch.h"
 #include "tapehead/models/checkpoint_files.h"
 
 namespace tapehead {
@@ -9,19 +11,49 @@ namespace tapehead {
 void TrainingRun::set_steps(int64_t steps) {
   check<ValueError>(steps >= steps_made(), "[run] {} steps were made already, more than {}", steps_made(),
                     steps);
-  change_steps(steps);
+  own_config().steps = steps;
 }
 
-void TrainingRun::finish_step(StepMetrics& metrics, Optimizer& optimizer, const UpdateFunction& update) {
+// ---- A step
+
+StepMetrics TrainingRun::step() {
+  const Stopwatch stopwatch;
+  StepMetrics metrics{.step = steps_made() + 1};
+  metrics.lr = config().learning_rates().at(metrics.step);
+  try {
+    finish_step(metrics, compute_gradient(metrics));
+  } catch (...) {
+    optimizer_->zero_grad();
+    throw;
+  }
+  metrics.seconds = stopwatch.seconds();
+  return metrics;
+}
+
+// Updates the parameters, unless the guard skips that, and takes note of the step.
+void TrainingRun::finish_step(StepMetrics& metrics, const StepGradient& gradient) {
+  const auto [loss, norm] = gradient.numbers;
+  if (!std::isfinite(loss) || !std::isfinite(norm)) {
+    optimizer_->zero_grad();
+    fail<RuntimeError>(
+        "[{}] step {} diverged: its loss is {} and its gradient's norm {}; nothing was changed. {}",
+        command(), metrics.step, loss, norm, gradient.explain_divergence());
+  }
   const RunConfig& c = config();
-  metrics.skipped = progress_.guard.skips(metrics.loss, metrics.grad_norm, c.skip_z_score);
-  const double scale = clip_scale(metrics.grad_norm, c.clip_norm);
-  if (!metrics.skipped) update ? update(metrics.lr, scale) : optimizer.step(metrics.lr, scale);
-  optimizer.zero_grad();
+  metrics.loss = loss;
+  metrics.grad_norm = norm;
+  metrics.skipped = progress_.guard.skips(loss, norm, c.skip_z_score);
+  const double scale = clip_scale(norm, c.clip_norm);
+  if (!metrics.skipped)
+    gradient.update ? gradient.update(metrics.lr, scale) : optimizer_->step(metrics.lr, scale);
+  optimizer_->zero_grad();
+  OpTimer::charge("optimizer");
   progress_.step = metrics.step;
-  progress_.loss.add(metrics.loss);
+  progress_.loss.add(loss);
   metrics.smoothed_loss = progress_.loss.mean();
 }
+
+// ---- Between steps
 
 // Whether the loss is the lowest so far.
 bool TrainingRun::measure(const RunCallbacks& callbacks, RunResult& result) {

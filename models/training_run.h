@@ -1,12 +1,13 @@
 // What every run has in common: steps, held-out evaluations and checkpoints between them,
 // stopping and resuming between steps.
 //
-// What a step is, and of what, says the class derived from TrainingRun: Trainer
-// (trainer.h), HeadTrainer (head_trainer.h).
+// What a step's gradient is of, says the class derived from TrainingRun: Trainer (trainer.h),
+// HeadTrainer (head_trainer.h).
 #pragma once
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -54,10 +55,10 @@ class TrainingRun {
   /// included, ends the run between two steps; the latest checkpoint stays.
   RunResult run(const RunCallbacks& callbacks = {});
 
-  /// One step. Throws RuntimeError where the loss or the gradient is no finite number.
-  /// Whatever is thrown, parameters, optimiser and step count are as before and no
-  /// gradient is left; data and random numbers have moved on.
-  virtual StepMetrics step() = 0;
+  /// One step. Throws RuntimeError where the loss or the gradient is no finite number, with what the
+  /// derived class knows of the cause. Whatever is thrown, parameters, optimiser and step count are as before
+  /// and no gradient is left; data and random numbers have moved on.
+  StepMetrics step();
 
   /// Writes a checkpoint (checkpoint_tensors.h).
   virtual void save(const std::string& path) const = 0;
@@ -70,20 +71,34 @@ class TrainingRun {
   const TrainProgress& progress() const { return progress_; }
 
  protected:
-  virtual void change_steps(int64_t steps) = 0;
+  TrainingRun() = default;
+  TrainingRun(TrainingRun&&) = default;
+
+  /// Of a step, before the update.
+  struct StepGradient {
+    LossAndNorm numbers;
+    /// What to say, once the gradients are cleared, where these are not finite: a cause, what to change.
+    std::function<std::string()> explain_divergence;
+    /// Does what Optimizer::step() does, where gradients are not with the parameters; empty: they are.
+    std::function<void(double learning_rate, double gradient_scale)> update = {};
+  };
+  /// Takes the next batch and computes its gradient. Of `metrics` it fills in epoch, tokens and filter.
+  virtual StepGradient compute_gradient(StepMetrics& metrics) = 0;
 
   virtual bool has_held_out() const = 0;
   virtual Evaluation evaluate_held_out() const = 0;
 
-  using UpdateFunction = std::function<void(double learning_rate, double gradient_scale)>;
-  /// Updates the parameters from their gradients, unless the guard skips that, and takes note of the step.
-  /// `update`, if there is one, does what optimizer.step() does.
-  void finish_step(StepMetrics& metrics, Optimizer& optimizer, const UpdateFunction& update = {});
+  /// "train" of `tapehead train`.
+  virtual const char* command() const = 0;
+  /// config(), to change how far the run goes.
+  virtual RunConfig& own_config() = 0;
 
+  std::unique_ptr<Optimizer> optimizer_;
   TrainProgress progress_;
   std::string resumed_from_;  // path of the checkpoint; empty: it was begun here
 
  private:
+  void finish_step(StepMetrics& metrics, const StepGradient& gradient);
   bool measure(const RunCallbacks& callbacks, RunResult& result);
   void save_and_keep(const RunCallbacks& callbacks) const;
   void keep(const std::string& latest) const;
