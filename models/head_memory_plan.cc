@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <span>
 
-#include "tapehead/models/batches.h"
+#include "tapehead/models/module.h"
+#include "tapehead/models/optimizer.h"
+#include "tapehead/models/windows.h"
 #include "tapehead/ops/linear_cross_entropy_plan.h"
 
 namespace tapehead {

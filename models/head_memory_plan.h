@@ -1,7 +1,7 @@
 // How much memory a step of train-head will take, before anything of the run is there.
 #pragma once
 
-#include "tapehead/models/head_trainer.h"
+#include "tapehead/models/labelled_features.h"
 #include "tapehead/models/memory_plan.h"
 
 namespace tapehead {

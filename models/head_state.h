@@ -4,20 +4,10 @@
 #include <string>
 
 #include "tapehead/core/random.h"
-#include "tapehead/models/head_train_config.h"
+#include "tapehead/models/labelled_features.h"
 #include "tapehead/models/train_progress.h"
 
 namespace tapehead {
-
-/// The features that a head is trained on, as far as they can be told from others without
-/// reading all of them.
-struct FeaturesIdentity {
-  int64_t rows = 0, features = 0;
-  DType dtype = DType::f32;
-  std::string targets;  ///< XXH3 of the targets as i64
-
-  bool operator==(const FeaturesIdentity&) const = default;
-};
 
 struct HeadTrainState {
   HeadTrainConfig config = {};

@@ -9,28 +9,10 @@
 #include <vector>
 
 #include "tapehead/models/head_state.h"
+#include "tapehead/models/labelled_features.h"
 #include "tapehead/models/training_run.h"
 
 namespace tapehead {
-
-/// Rows and the class of each.
-struct LabelledFeatures {
-  /// (N, F) floating, contiguous, on the host; may be mapped from a file: batches copy
-  /// the rows that they take.
-  Tensor features;
-  Tensor targets;  ///< (N) i64, on the host; -100: a row that does not count
-
-  /// "features" and "targets" of a safetensors file, mapped. Throws ValueError that names the file and what
-  /// is wrong: one of them missing, another shape or dtype, no feature, or rows and targets that differ in
-  /// number.
-  static LabelledFeatures open(const std::string& path);
-
-  FeaturesIdentity identity() const;
-};
-
-/// `config` with the number of classes of `data`, where it names none. Throws ValueError on a config that
-/// cannot be, on a target outside the classes, naming its row, and where none counts.
-HeadTrainConfig with_classes(HeadTrainConfig config, const LabelledFeatures& data);
 
 /// Trains a weight (C, F), which begins at zero, and a bias (C), on the device that is
 /// the default one when it is made. Weights have the features' dtype; those of 16 bits

@@ -11,7 +11,7 @@
 
 #include "tapehead/core/memory.h"
 #include "tapehead/core/op_timer.h"
-#include "tapehead/models/memory_plan.h"
+#include "tapehead/models/memory_planner.h"
 #include "tapehead/models/trainer.h"
 #include "tapehead/tools/bench.h"
 #include "tapehead/tools/compute_options.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tapehead/models/head_memory_plan.h"
-#include "tapehead/models/memory_plan.h"
+#include "tapehead/models/memory_planner.h"
 #include "tapehead/tools/compute_options.h"
 
 namespace tapehead {

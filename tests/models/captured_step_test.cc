@@ -6,7 +6,7 @@
 #include <set>
 
 #include "tapehead/core/file.h"
-#include "tapehead/models/memory_plan.h"
+#include "tapehead/models/memory_planner.h"
 #include "tapehead/tests/models/training_fixture.h"
 
 namespace tapehead {

@@ -1,4 +1,4 @@
-#include "tapehead/models/memory_plan.h"
+#include "tapehead/models/memory_planner.h"
 
 #include <algorithm>
 #include <cmath>
