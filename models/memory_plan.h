@@ -6,7 +6,7 @@
 namespace tapehead {
 
 /// Bytes of tensors, by what they are for. Exact, but for a language model's recording and peak, and for the
-/// head of train-head where rows are ignored (head_memory_plan.h).
+/// head of train-head where rows are ignored (head_memory_planner.h).
 struct MemoryPlan {
   int64_t parameters = 0;
   int64_t gradients = 0;    ///< of the parameters that are trained

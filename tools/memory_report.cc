@@ -40,9 +40,9 @@ static std::string remedy(const MemoryPlanner& planner, const TrainConfig& confi
                      format_bytes(planner.plan(1).peak), is_half(config.dtype) ? "" : ", or --dtype bf16");
 }
 
-static std::string remedy(HeadTrainConfig small, const LabelledFeatures& data, int64_t limit) {
+static std::string remedy(const HeadMemoryPlanner& planner, HeadTrainConfig small, int64_t limit) {
   std::string options;
-  const auto peak = [&] { return plan_head_training(small, data).peak; };
+  const auto peak = [&] { return planner.plan(small).peak; };
   if (const int64_t chunk = small.head.batch_chunk_size; chunk == 0 || chunk > kFewRows) {
     small.head.batch_chunk_size = kFewRows;
     options = fmt::format("--head-batch-chunk-size {} ", kFewRows);
@@ -83,8 +83,9 @@ MemoryPlan report_memory(const TrainConfig& config, bool recorded, const MemoryL
 
 MemoryPlan report_memory(const HeadTrainConfig& config, const LabelledFeatures& data,
                          const MemoryLimit& limit) {
-  const MemoryPlan plan = plan_head_training(config, data);
-  report("train-head", plan, limit, [&](int64_t bytes) { return remedy(config, data, bytes); });
+  const HeadMemoryPlanner planner(data);
+  const MemoryPlan plan = planner.plan(config);
+  report("train-head", plan, limit, [&](int64_t bytes) { return remedy(planner, config, bytes); });
   return plan;
 }
 

@@ -1,7 +1,7 @@
 // Whether a run fits into memory, said before anything of it is there.
 #pragma once
 
-#include "tapehead/models/head_memory_plan.h"
+#include "tapehead/models/head_memory_planner.h"
 #include "tapehead/models/memory_planner.h"
 #include "tapehead/tools/compute_options.h"
 

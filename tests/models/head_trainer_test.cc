@@ -14,7 +14,7 @@
 #include "tapehead/core/memory.h"
 #include "tapehead/core/safetensors.h"
 #include "tapehead/models/checkpoint.h"
-#include "tapehead/models/head_memory_plan.h"
+#include "tapehead/models/head_memory_planner.h"
 #include "tapehead/ops/elementwise.h"
 #include "tapehead/ops/random.h"
 #include "tapehead/tests/testing.h"
@@ -286,7 +286,7 @@ TEST_F(HeadTrainerTest, AStepTakesTheMemoryThatWasPlanned) {
         c.optimizer.momentum = 0;
         c.head.batch_chunk_size = 32;
         c = with_classes(c, data);
-        const MemoryPlan plan = plan_head_training(c, data);
+        const MemoryPlan plan = HeadMemoryPlanner(data).plan(c);
         const int64_t before = memory_stats({}).live_bytes;
         HeadTrainer trainer(c, data);
         EXPECT_EQ(memory_stats({}).live_bytes - before, plan.parameters + plan.optimizer);
@@ -313,7 +313,7 @@ TEST_F(HeadTrainerTest, AHeadIsPlannedWithoutItsMemory) {
   c.classes = kMostHeadClasses;
   const int64_t before = memory_stats({}).live_bytes;
   reset_peak({});
-  const MemoryPlan plan = plan_head_training(c, {features_, targets_});
+  const MemoryPlan plan = HeadMemoryPlanner({features_, targets_}).plan(c);
   EXPECT_EQ(plan.parameters, kMostHeadClasses * (kFeatures + 1) * 4);
   EXPECT_GT(plan.peak, 4 * plan.parameters);
   EXPECT_LT(memory_stats({}).peak_bytes - before, 1 << 10);
