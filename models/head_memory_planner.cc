@@ -43,6 +43,11 @@ MemoryPlan HeadMemoryPlanner::plan(const HeadTrainConfig& config) const {
   plan.activations = N * (F * size_of(dtype_) + size_of(DType::i64));
   plan.head = head.peak_bytes();  // with the gradients
   plan.peak = plan.parameters + plan.optimizer + plan.activations + plan.head;
+  plan.moments = {{.at = "the beginning"},
+                  {.at = "the batch", .activations = plan.activations},
+                  {.at = "the head", .activations = plan.activations, .head = plan.head},
+                  {.at = "backward", .gradients = plan.gradients, .activations = plan.activations},
+                  {.at = "the end"}};
   return plan;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace tapehead {
 
@@ -27,6 +29,14 @@ struct MemoryPlan {
   /// not in it: up to 15 % of the peak in a model of three layers, less in deeper ones. Nor is, beside a
   /// recording, an evaluation, or a batch that it does not fit.
   int64_t peak = 0;
+
+  /// What a step holds beside parameters and optimizer.
+  struct Moment {
+    std::string at;
+    int64_t gradients = 0, activations = 0, head = 0;
+  };
+  /// In the order of time; `peak` knows more of what comes between them.
+  std::vector<Moment> moments = {};
 };
 
 }  // namespace tapehead

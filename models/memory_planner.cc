@@ -70,6 +70,13 @@ MemoryPlan MemoryPlanner::plan(int64_t micro_batch) const {
     step = plan.recording = plan.activations + plan.head + block + plan.gradients + own;
   }
   plan.peak = plan.parameters + plan.optimizer + std::max(step, plan.start);
+  plan.moments = {
+      {.at = "the beginning"},
+      {.at = "the end of forward", .activations = plan.activations},
+      {.at = "the head", .activations = plan.activations, .head = plan.head},
+      {.at = "half of backward", .gradients = plan.gradients / 2, .activations = plan.activations / 2},
+      {.at = "the end of backward", .gradients = plan.gradients},
+      {.at = "the end"}};
   return plan;
 }
 

@@ -70,20 +70,16 @@ void MemoryTrace::note(std::string at) {
 }
 
 json planned(const MemoryPlan& plan) {
-  const auto moment = [&](const char* at, int64_t activations, int64_t head, int64_t gradients) -> json {
-    return {{"at", at},
-            {"parameters", plan.parameters},
-            {"optimizer", plan.optimizer},
-            {"gradients", gradients},
-            {"activations", activations},
-            {"head", head}};
-  };
-  const int64_t activations = plan.activations, gradients = plan.gradients;
-  return {{"moments",
-           {moment("the beginning", 0, 0, 0), moment("the end of forward", activations, 0, 0),
-            moment("the head", activations, plan.head, 0),
-            moment("half of backward", activations / 2, 0, gradients / 2),
-            moment("the end of backward", 0, 0, gradients), moment("the end", 0, 0, 0)}}};
+  json moments = json::array();
+  for (const MemoryPlan::Moment& moment : plan.moments) {
+    moments.push_back({{"at", moment.at},
+                       {"parameters", plan.parameters},
+                       {"optimizer", plan.optimizer},
+                       {"gradients", moment.gradients},
+                       {"activations", moment.activations},
+                       {"head", moment.head}});
+  }
+  return {{"moments", std::move(moments)}};
 }
 
 }  // namespace

@@ -77,6 +77,10 @@ TEST_F(TrainHead, CountsTheMemoryOfItsFirstStepBesideItsPlan) {
     };
     EXPECT_EQ(largest("counted"), largest("moments")) << key;
   }
+  // A head has no forward of its own, and one backward.
+  Args at;
+  for (const json& moment : memory.at("moments")) at.push_back(moment.at("at"));
+  EXPECT_EQ(at, (Args{"the beginning", "the batch", "the head", "backward", "the end"}));
 }
 
 TEST_F(TrainHead, SaysBeforeTheFirstStepWhatWouldFit) {
