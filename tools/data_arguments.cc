@@ -22,8 +22,6 @@ void add_data_options(Command command, DataOptions& data) {
   Option split_seed = command.add_option("--split-seed", data.split_seed, "chooses what is held out");
   Option skip_bad_lines =
       command.add_flag("--skip-bad-lines", data.skip_bad_lines, "pass over lines of JSON that are broken");
-  Option document_mask = command.add_flag("--document-mask", data.document_mask,
-                                          "no position sees documents other than its own");
   Option shards = command.add_option(
       "--shards", data.shards,
       "keep the tokens in this folder, for other runs on the same data; otherwise in the run's own");
@@ -41,7 +39,7 @@ void add_data_options(Command command, DataOptions& data) {
   for (Option option : {tokenizer, shards}) option.type_name("FOLDER");
   shard_size.type_name("SIZE");
   for (Option option : {sources, text, tokens, held_out_tokens, tokenizer, vocab_size, held_out, split_seed,
-                        skip_bad_lines, document_mask, shards, shard_size}) {
+                        skip_bad_lines, shards, shard_size}) {
     option.group("Data");
   }
 }

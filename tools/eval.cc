@@ -8,11 +8,13 @@
 #include "tapehead/core/error.h"
 #include "tapehead/models/checkpoint.h"
 #include "tapehead/models/evaluation.h"
+#include "tapehead/models/target_bytes.h"
 #include "tapehead/models/text.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/run_data.h"
+#include "tapehead/tools/run_tokenizer.h"
 
 namespace tapehead {
 

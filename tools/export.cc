@@ -12,7 +12,7 @@
 #include "tapehead/models/tokenizer.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"
-#include "tapehead/tools/run_data.h"
+#include "tapehead/tools/run_tokenizer.h"
 
 namespace tapehead {
 

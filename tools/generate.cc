@@ -16,7 +16,7 @@
 #include "tapehead/tools/compute_options.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/progress_line.h"
-#include "tapehead/tools/run_data.h"
+#include "tapehead/tools/run_tokenizer.h"
 #include "tapehead/tools/stop_strings.h"
 
 namespace tapehead {

@@ -12,9 +12,8 @@
 #include "tapehead/core/file.h"
 #include "tapehead/core/json.h"
 #include "tapehead/models/dataset_folder.h"
-#include "tapehead/models/tokenizer_match.h"
+#include "tapehead/tools/data_progress.h"
 #include "tapehead/tools/format.h"
-#include "tapehead/tools/progress_line.h"
 
 namespace tapehead {
 
@@ -76,23 +75,6 @@ std::string name_of(const std::vector<std::string>& paths) {
 }
 
 // ---- What is told
-
-DatasetProgress tell_on(ProgressLine& line) {
-  return {
-      .on_hash = [&line](int64_t done, int64_t bytes) { line.show_bytes("sources ", done, bytes); },
-      .on_merge =
-          [&line](int64_t done, int64_t limit) {
-            if (line.due())
-              line.show(fmt::format("tokenizer  {} of {} merges", format_count(done), format_count(limit)));
-          },
-      .on_encode = [&line](int64_t done, int64_t bytes) { line.show_bytes("encoding", done, bytes); },
-      .on_note =
-          [&line](const std::string& text) {
-            line.clear();
-            fmt::print("{}\n", text);
-            std::fflush(stdout);
-          }};
-}
 
 void tell_long_documents(const Dataset& data, int64_t context) {
   int64_t count = 0, longest = 0;
@@ -193,17 +175,6 @@ bool tokenize_sources(const RunFolder& run, const DataOptions& options) {
 
 }  // namespace
 
-void check_tokenizer(const RunFolder& run, const std::string& checkpoint_hash,
-                     const std::string& tokenizer_hash) {
-  check_same_tokenizer({run.checkpoint(), checkpoint_hash}, {run.tokenizer(), tokenizer_hash},
-                       "put the tokenizer back that the model was trained with");
-}
-
-Tokenizer train_tokenizer(std::string_view text, int64_t vocab_size) {
-  ProgressLine progress;
-  return Tokenizer::train(text, vocab_size, tell_on(progress).on_merge);
-}
-
 RunData prepare_data(const RunFolder& run, const DataOptions& options, int64_t context) {
   bool reused = false;
   if (options.tokens.empty()) {
@@ -254,33 +225,6 @@ RunData open_data(const RunFolder& run) {
           .training = TokenFile::open(file.training_tokens, vocab_size, hash),
           .held_out = std::move(held_out),
           .tokenizer = std::move(tokenizer)};
-}
-
-int64_t target_bytes(const Dataset& data, const Tokenizer& tokenizer) {
-  std::vector<int64_t> bytes;  // by token
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
-    bytes.push_back(std::ssize(tokenizer.decode({&id, 1})));
-  bytes[static_cast<size_t>(tokenizer.end_of_text())] = 0;
-  int64_t sum = 0;
-  std::vector<int64_t> tokens(1 << 16);
-  const auto add = [&](const TokenStream& stream, int64_t begin, int64_t end) {
-    while (begin < end) {
-      const int64_t count = std::min(std::ssize(tokens), end - begin);
-      stream.copy(begin, count, tokens.data());
-      for (int64_t i = 0; i < count; ++i)
-        sum += bytes.at(static_cast<size_t>(tokens[static_cast<size_t>(i)]));
-      begin += count;
-    }
-  };
-  for (const TokenStream& stream : data.streams()) {
-    const DocumentTable* documents = stream.documents();
-    if (!documents) add(stream, 1, stream.size());
-    for (int64_t i = 0; documents && i < documents->size(); ++i) {
-      const DocumentPlace document = (*documents)[i];
-      add(stream, std::max<int64_t>(document.first_target, 1), document.end);
-    }
-  }
-  return sum;
 }
 
 }  // namespace tapehead

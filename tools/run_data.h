@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tapehead/models/dataset.h"
@@ -23,7 +22,6 @@ struct DataOptions {
   double held_out = 0.05;            ///< fraction of the documents, or of a single text
   int64_t split_seed = 0;            ///< chooses what is held out
   bool skip_bad_lines = false;       ///< of JSON
-  bool document_mask = false;        ///< attention stays within a document: for TrainConfig
   std::string shards;                ///< folder for the tokens of sources; empty: the run's own
   std::string shard_size = "256MiB";
 
@@ -48,17 +46,5 @@ void check_data(const RunFolder& run, const DataOptions& options);
 
 /// The tokens of a run that was prepared before. Throws ValueError if there are none, or others by now.
 RunData open_data(const RunFolder& run);
-
-/// Throws ValueError unless the tokenizer in the run's folder, with this hash, is the one that its checkpoint
-/// tells of, with that one; empty hashes are unknown.
-void check_tokenizer(const RunFolder& run, const std::string& checkpoint_hash,
-                     const std::string& tokenizer_hash);
-
-/// Tokenizer::train, with a progress line.
-Tokenizer train_tokenizer(std::string_view text, int64_t vocab_size);
-
-/// Bytes of text that the targets in `data` stand for: all tokens but each stream's first, prompts and ends
-/// of text.
-int64_t target_bytes(const Dataset& data, const Tokenizer& tokenizer);
 
 }  // namespace tapehead

@@ -15,9 +15,10 @@
 #include "tapehead/models/token_file.h"
 #include "tapehead/models/tokenizer.h"
 #include "tapehead/tools/commands.h"
+#include "tapehead/tools/data_progress.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/progress_line.h"
-#include "tapehead/tools/run_data.h"
+#include "tapehead/tools/run_folder.h"
 
 namespace tapehead {
 
@@ -41,7 +42,10 @@ Tokenizer load_tokenizer(const std::string& folder) {
 }
 
 void train(const TokenizeOptions& options) {
-  const Tokenizer tokenizer = train_tokenizer(read_text(options.text), options.vocab_size);
+  ProgressLine progress;
+  const Tokenizer tokenizer =
+      Tokenizer::train(read_text(options.text), options.vocab_size, tell_on(progress).on_merge);
+  progress.clear();
   tokenizer.save(options.out);
   fmt::print("a vocabulary of {} tokens, written to {}\n", format_count(tokenizer.vocab_size()), options.out);
 }

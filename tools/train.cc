@@ -7,6 +7,7 @@
 
 #include "tapehead/core/error.h"
 #include "tapehead/models/checkpoint.h"
+#include "tapehead/models/target_bytes.h"
 #include "tapehead/models/trainer.h"
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"

@@ -48,6 +48,8 @@ void add_training_options(Command train, TrainArguments& arguments) {
        }) {
     option.group("Training");
   }
+  train.add_flag("--document-mask", config.document_mask, "no position sees documents other than its own")
+      .group("Data");
 }
 
 }  // namespace
@@ -91,7 +93,6 @@ void TrainArguments::settle(Command train) {
                     "[train] --dtype {}: a model is trained in f32 or in bf16", dtype);
   config.dtype = parse_dtype(dtype);
   config.model.vocab_size = data.vocab_size;
-  config.document_mask = data.document_mask;
   config.validate();
 }
 
