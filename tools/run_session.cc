@@ -9,6 +9,7 @@
 #include "tapehead/core/file.h"
 #include "tapehead/core/json.h"
 #include "tapehead/tools/format.h"
+#include "tapehead/tools/memory_trace.h"
 #include "tapehead/tools/metrics.h"
 #include "tapehead/tools/option_layers.h"
 #include "tapehead/tools/stop_signal.h"
@@ -49,17 +50,20 @@ void RunSession::write_config(std::vector<std::string> without) const {
   write_file_atomically(folder_.config(), resolved_config(command_, without));
 }
 
-RunResult RunSession::train(TrainingRun& run, const RunDescription& description) {
+RunResult RunSession::train(TrainingRun& run, const RunDescription& description, const MemoryPlan& plan) {
   StopSignal stop;
   fmt::print("{}\n", description.headline);
   std::fflush(stdout);
   MetricsLog log(folder_.metrics(), run.steps_made(), run.progress().evaluated_step);
   TrainingProgress progress(description.subject, log_every_);
+  std::function<void(const StepMetrics&)> count_memory;
+  if (run.steps_made() == 0)
+    count_memory = count_first_step(folder_.memory(), plan, description.parameters, description.of_head);
   const RunResult result = run.run({.on_step =
                                         [&](const StepMetrics& metrics) {
                                           log.add(metrics);
                                           progress.step(metrics);
-                                          if (description.on_step) description.on_step(metrics);
+                                          if (count_memory) count_memory(metrics);
                                         },
                                     .on_evaluation =
                                         [&](const Evaluation& evaluation) {

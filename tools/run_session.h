@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tapehead/models/memory_plan.h"
 #include "tapehead/models/training_run.h"
 #include "tapehead/tools/command_line.h"
 #include "tapehead/tools/run_arguments.h"
@@ -23,7 +24,9 @@ struct RunDescription {
   std::string subtitle = {};   ///< of the loss curve
   std::string unit = "token";  ///< what a loss is per
   int64_t held_out_bytes = 0;  ///< of text, for bits per byte; 0: not known
-  std::function<void(const StepMetrics&)> on_step = {};
+  // Whose memory is counted in the run's first step (count_first_step()).
+  ParameterList parameters = {};
+  std::vector<Tensor> of_head = {};
   std::function<void(int64_t step)> on_evaluation = {};
 };
 
@@ -44,9 +47,10 @@ class RunSession {
   /// Writes config.json: the options that the command has, but for those in `without` and what finds the run.
   void write_config(std::vector<std::string> without = {}) const;
 
-  /// Trains what is left: history, progress, checkpoints, loss curve. If a signal stopped it, prints the
-  /// command that goes on with it, and ends the process by that signal.
-  RunResult train(TrainingRun& run, const RunDescription& description);
+  /// Trains what is left: history, progress, checkpoints, loss curve, and the memory of a first step beside
+  /// its `plan`. If a signal stopped it, prints the command that goes on with it, and ends the process by that
+  /// signal.
+  RunResult train(TrainingRun& run, const RunDescription& description, const MemoryPlan& plan);
 
   /// Writes summary.json: how the run ended.
   void write_summary(const nlohmann::ordered_json& summary) const;

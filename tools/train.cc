@@ -12,12 +12,11 @@
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/memory_report.h"
-#include "tapehead/tools/memory_trace.h"
 #include "tapehead/tools/product_floor.h"
 #include "tapehead/tools/run_data.h"
-#include "tapehead/tools/run_session.h"
 #include "tapehead/tools/sample_log.h"
 #include "tapehead/tools/train_arguments.h"
+#include "tapehead/tools/training_job.h"
 
 namespace tapehead {
 
@@ -33,27 +32,7 @@ std::string describe(const Evaluation& evaluation, int64_t bytes) {
   return text;
 }
 
-/// What a finished run leaves for people and for later calls.
-json summarize(const RunResult& result, const HeadMemory& head, int64_t held_out_bytes) {
-  json summary = {{"steps", result.step}};
-  if (result.evaluation) {
-    summary["held_out_loss"] = result.evaluation->loss;
-    summary["held_out_tokens"] = result.evaluation->tokens;
-    summary["held_out_bytes"] = held_out_bytes;
-  }
-  summary["head_memory"] = {{"peak_bytes", head.peak_bytes},
-                            {"gradient_bytes", head.gradient_bytes},
-                            {"full_logits_bytes", head.full_logits_bytes}};
-  return summary;
-}
-
-void print_summary(const json& summary) {
-  if (summary.contains("held_out_loss")) {
-    const Evaluation evaluation = {.loss = summary.at("held_out_loss"),
-                                   .tokens = summary.at("held_out_tokens")};
-    fmt::print("{}\n", describe(evaluation, summary.at("held_out_bytes")));
-  }
-  const json& memory = summary.at("head_memory");
+void print_head_memory(const json& memory) {
   const int64_t peak = memory.at("peak_bytes"), gradients = memory.at("gradient_bytes"),
                 full_logits = memory.at("full_logits_bytes");
   if (peak == 0) return;
@@ -67,52 +46,7 @@ void print_summary(const json& summary) {
   row("together", format_bytes(peak), format_bytes(full_logits + gradients));
 }
 
-// ---- The work
-
-/// Trains what is left, and says what came of it.
-void train(Trainer& trainer, RunSession& session, const RunData& data, const MemoryPlan& plan,
-           int64_t held_out_bytes, const TrainArguments& options) {
-  const RunFolder& run = session.folder();
-  const TrainConfig& config = trainer.config();
-  const ModelConfig& model = config.model;
-  if (options.capture) trainer.capture_steps();
-  const std::string step_tokens = format_count(config.batch_size * model.n_positions);
-  RunDescription description = {
-      .headline = fmt::format("model: {} parameters; {} steps of {} tokens",
-                              format_count(trainer.model().parameter_count()),
-                              format_count(config.steps - trainer.steps_made()), step_tokens),
-      .subject = {.steps = config.steps,
-                  .unit = "tokens",
-                  .dtype = config.dtype,
-                  .device = trainer.model().device(),
-                  .step_flops = product_flops(trainer.model(), config.batch_size)},
-      .subtitle = fmt::format("{} · {} layers, width {}, context {}, vocabulary {} · {} tokens a step",
-                              data.name, model.n_layer, model.n_embd, model.n_positions,
-                              format_count(model.vocab_size), step_tokens),
-      .held_out_bytes = held_out_bytes};
-  std::optional<SampleLog> samples;
-  if (!options.sample_prompts.empty()) {
-    check<ValueError>(data.tokenizer.has_value(),
-                      "[train] --sample-prompt needs a tokenizer, and {} has none", run.path);
-    samples.emplace(run.samples(), trainer.progress().evaluated_step, options.sample_prompts,
-                    *data.tokenizer);
-    description.on_evaluation = [&](int64_t step) { samples->write(trainer.model(), step); };
-  }
-  if (trainer.steps_made() == 0) {
-    description.on_step =
-        count_first_step(run.memory(), plan, trainer.model().parameters(), {trainer.model().head_weight()});
-  }
-  const RunResult result = session.train(trainer, description);
-  if (!result.finished) return;
-  const json summary = summarize(result, trainer.head_memory(), held_out_bytes);
-  session.write_summary(summary);
-  print_summary(summary);
-  fmt::print("written to {}: the model, metrics.jsonl, loss.svg\n", run.path);
-}
-
-int64_t held_out_bytes(const RunData& data) {
-  return data.held_out && data.tokenizer ? target_bytes(*data.held_out, *data.tokenizer) : 0;
-}
+// ---- The job
 
 /// The checkpoint that --from means, and the run's folder around it.
 std::pair<std::string, RunFolder> locate(const std::string& from) {
@@ -120,67 +54,167 @@ std::pair<std::string, RunFolder> locate(const std::string& from) {
   return {from, {std::filesystem::path(from).parent_path().string()}};
 }
 
-/// Takes model and tokenizer from where the weights come from, but the context from the command line, where
-/// that may change; returns its checkpoint.
-std::string adopt(TrainArguments& options, bool context_given) {
-  if (options.from.empty()) return "";
-  const auto [checkpoint, source] = locate(options.from);
-  ModelConfig model = read_train_state(checkpoint).config.model;
-  model.dropout = options.config.model.dropout;
-  if (context_given) {
-    check<ValueError>(
-        model.architecture != "gpt2" || options.config.model.n_positions == model.n_positions,
-        "[train] --context {}: a gpt2 has learnt its positions, and this one has {}; leave it out",
-        options.config.model.n_positions, model.n_positions);
-    model.n_positions = options.config.model.n_positions;
-  }
-  options.config.model = model;
-  if (options.data.tokenizer.empty() && std::filesystem::exists(source.tokenizer()))
-    options.data.tokenizer = source.tokenizer();
-  return checkpoint;
-}
+class ModelTraining final : public TrainingJob {
+ public:
+  ModelTraining(Command command, TrainArguments& options)
+      : TrainingJob(command, options.run, options.config), options_(options), config_(options.config) {}
 
-void start(TrainArguments& options, const Command& command) {
-  TrainConfig& config = options.config;
-  options.settle(command);
-  const DeviceGuard device = options.run.compute.use_device();
-  const bool context_given = command.given("--context");
-  const std::string from = adopt(options, context_given);
-  check<ValueError>(options.data.any(),
+ private:
+  void settle() override;
+  void adopt();
+  void prepare_data(const RunFolder& folder) override;
+  TrainingRun& begin(const RunFolder& folder) override;
+  std::vector<std::string> options_to_leave_out() const override;
+
+  int64_t read_checkpoint(const RunFolder& folder) override;
+  void open_data(const RunFolder& folder) override;
+  TrainingRun& go_on(const RunFolder& folder) override;
+
+  MemoryPlan report_memory() const override;
+  RunDescription describe(const RunFolder& folder) override;
+  json finish(const RunFolder& folder, const RunResult& result) const override;
+  void print_summary(const json& summary) const override;
+  void print_places(const RunFolder& folder) const override;
+
+  void set_data(RunData data);
+
+  TrainArguments& options_;
+  TrainConfig& config_;
+  bool context_given_ = false;
+  std::string from_;             // the checkpoint of --from; empty: random weights
+  std::optional<RunData> data_;  // its tokens go to the trainer
+  int64_t held_out_bytes_ = 0;
+  std::optional<Trainer> trainer_;
+  std::optional<SampleLog> samples_;
+};
+
+// ---- A new run
+
+void ModelTraining::settle() {
+  options_.settle(command_);
+  context_given_ = command_.given("--context");
+  if (!options_.from.empty()) adopt();
+  check<ValueError>(options_.data.any(),
                     "[train] there is nothing to train on; name a file or a folder with --data PATH");
-  RunSession session(command, options.run);
-  const RunFolder& run = session.folder();
-
-  RunData data = prepare_data(run, options.data, config.model.n_positions);
-  if (from.empty()) config.model.vocab_size = data.training.vocab_size();
-  config.tokenizer = data.tokenizer ? "tokenizer" : "";
-  const int64_t bytes = held_out_bytes(data);
-  const MemoryPlan plan = report_memory(config, options.capture, options.run.memory_limit);
-  write_memory(run.memory(), plan);
-  Trainer trainer(config, std::move(data.training), std::move(data.held_out), from);
-  // A context that was not given is the other model's.
-  session.write_config(from.empty() || context_given ? std::vector<std::string>{}
-                                                     : std::vector<std::string>{"context"});
-  train(trainer, session, data, plan, bytes, options);
 }
 
-void resume(const TrainArguments& options, const Command& command) {
-  const DeviceGuard device = options.run.compute.use_device();
-  RunSession session(command, options.run);
-  const RunFolder& run = session.folder();
-  check_data(run, options.data);
-  const TrainState state = read_train_state(run.checkpoint());
-  const int64_t steps = command.given("--steps") ? options.config.steps : state.config.steps;
-  if (const std::optional<json> summary = session.ended(state.progress.step, steps)) {
-    print_summary(*summary);
-    return;
+/// Takes model and tokenizer from where the weights come from, but the context from the command line, where
+/// that may change.
+void ModelTraining::adopt() {
+  const auto [checkpoint, source] = locate(options_.from);
+  ModelConfig model = read_train_state(checkpoint).config.model;
+  model.dropout = config_.model.dropout;
+  if (context_given_) {
+    check<ValueError>(
+        model.architecture != "gpt2" || config_.model.n_positions == model.n_positions,
+        "[train] --context {}: a gpt2 has learnt its positions, and this one has {}; leave it out",
+        config_.model.n_positions, model.n_positions);
+    model.n_positions = config_.model.n_positions;
   }
-  RunData data = open_data(run);
-  const int64_t bytes = held_out_bytes(data);
-  const MemoryPlan plan = report_memory(state.config, options.capture, options.run.memory_limit);
-  Trainer trainer = Trainer::resume(run.checkpoint(), std::move(data.training), std::move(data.held_out));
-  trainer.set_steps(steps);
-  train(trainer, session, data, plan, bytes, options);
+  config_.model = model;
+  if (options_.data.tokenizer.empty() && std::filesystem::exists(source.tokenizer()))
+    options_.data.tokenizer = source.tokenizer();
+  from_ = checkpoint;
+}
+
+void ModelTraining::prepare_data(const RunFolder& folder) {
+  set_data(tapehead::prepare_data(folder, options_.data, config_.model.n_positions));
+  if (from_.empty()) config_.model.vocab_size = data_->training.vocab_size();
+  config_.tokenizer = data_->tokenizer ? "tokenizer" : "";
+}
+
+TrainingRun& ModelTraining::begin(const RunFolder&) {
+  return trainer_.emplace(config_, std::move(data_->training), std::move(data_->held_out), from_);
+}
+
+std::vector<std::string> ModelTraining::options_to_leave_out() const {
+  if (from_.empty() || context_given_) return {};
+  return {"context"};  // the other model's
+}
+
+// ---- A run that is there
+
+int64_t ModelTraining::read_checkpoint(const RunFolder& folder) {
+  check_data(folder, options_.data);
+  const TrainState state = read_train_state(folder.checkpoint());
+  config_ = state.config;
+  return state.progress.step;
+}
+
+void ModelTraining::open_data(const RunFolder& folder) { set_data(tapehead::open_data(folder)); }
+
+TrainingRun& ModelTraining::go_on(const RunFolder& folder) {
+  return trainer_.emplace(
+      Trainer::resume(folder.checkpoint(), std::move(data_->training), std::move(data_->held_out)));
+}
+
+// ---- Either
+
+void ModelTraining::set_data(RunData data) {
+  data_ = std::move(data);
+  if (data_->held_out && data_->tokenizer)
+    held_out_bytes_ = target_bytes(*data_->held_out, *data_->tokenizer);
+}
+
+MemoryPlan ModelTraining::report_memory() const {
+  return tapehead::report_memory(config_, options_.capture, options_.run.memory_limit);
+}
+
+RunDescription ModelTraining::describe(const RunFolder& folder) {
+  if (options_.capture) trainer_->capture_steps();
+  const TrainConfig& config = trainer_->config();
+  const LanguageModel& model = trainer_->model();
+  const std::string step_tokens = format_count(config.batch_size * config.model.n_positions);
+  RunDescription description = {
+      .headline =
+          fmt::format("model: {} parameters; {} steps of {} tokens", format_count(model.parameter_count()),
+                      format_count(config.steps - trainer_->steps_made()), step_tokens),
+      .subject = {.steps = config.steps,
+                  .unit = "tokens",
+                  .dtype = config.dtype,
+                  .device = model.device(),
+                  .step_flops = product_flops(model, config.batch_size)},
+      .subtitle = fmt::format("{} · {} layers, width {}, context {}, vocabulary {} · {} tokens a step",
+                              data_->name, config.model.n_layer, config.model.n_embd,
+                              config.model.n_positions, format_count(config.model.vocab_size), step_tokens),
+      .held_out_bytes = held_out_bytes_,
+      .parameters = model.parameters(),
+      .of_head = {model.head_weight()}};
+  if (!options_.sample_prompts.empty()) {
+    check<ValueError>(data_->tokenizer.has_value(),
+                      "[train] --sample-prompt needs a tokenizer, and {} has none", folder.path);
+    samples_.emplace(folder.samples(), trainer_->progress().evaluated_step, options_.sample_prompts,
+                     *data_->tokenizer);
+    description.on_evaluation = [this](int64_t step) { samples_->write(trainer_->model(), step); };
+  }
+  return description;
+}
+
+json ModelTraining::finish(const RunFolder&, const RunResult& result) const {
+  json summary = {{"steps", result.step}};
+  if (result.evaluation) {
+    summary["held_out_loss"] = result.evaluation->loss;
+    summary["held_out_tokens"] = result.evaluation->tokens;
+    summary["held_out_bytes"] = held_out_bytes_;
+  }
+  const HeadMemory head = trainer_->head_memory();
+  summary["head_memory"] = {{"peak_bytes", head.peak_bytes},
+                            {"gradient_bytes", head.gradient_bytes},
+                            {"full_logits_bytes", head.full_logits_bytes}};
+  return summary;
+}
+
+void ModelTraining::print_summary(const json& summary) const {
+  if (summary.contains("held_out_loss")) {
+    const Evaluation evaluation = {.loss = summary.at("held_out_loss"),
+                                   .tokens = summary.at("held_out_tokens")};
+    fmt::print("{}\n", tapehead::describe(evaluation, summary.at("held_out_bytes")));
+  }
+  print_head_memory(summary.at("head_memory"));
+}
+
+void ModelTraining::print_places(const RunFolder& folder) const {
+  fmt::print("written to {}: the model, metrics.jsonl, loss.svg\n", folder.path);
 }
 
 }  // namespace
@@ -195,7 +229,7 @@ void add_train(Command program) {
       "  tapehead train --data book.txt=2 --data notes/=1 --out runs/both --document-mask\n"
       "  tapehead train --config runs/book/config.json --out runs/faster --lr 0.003\n"
       "  tapehead train --resume runs/book --steps 1000");
-  train.callback([=] { options->run.resume.empty() ? start(*options, train) : resume(*options, train); });
+  train.callback([=] { ModelTraining(train, *options).run(); });
 }
 
 }  // namespace tapehead

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "tapehead/core/file.h"
 #include "tapehead/core/json.h"
@@ -12,9 +13,8 @@
 #include "tapehead/tools/commands.h"
 #include "tapehead/tools/format.h"
 #include "tapehead/tools/memory_report.h"
-#include "tapehead/tools/memory_trace.h"
 #include "tapehead/tools/run_arguments.h"
-#include "tapehead/tools/run_session.h"
+#include "tapehead/tools/training_job.h"
 
 namespace tapehead {
 
@@ -45,26 +45,92 @@ std::string kept_features_path(const RunFolder& run) {
   return data.at("features");
 }
 
-// ---- The work
+// ---- The job
 
-void print_summary(const json& summary) {
-  if (!summary.contains("held_out_loss")) return;
-  fmt::print("held out: {:.4f} nats a row, {:.2f} % right of {} rows\n",
-             summary.at("held_out_loss").get<double>(), 100 * summary.at("held_out_accuracy").get<double>(),
-             format_count(summary.at("held_out_rows").get<int64_t>()));
+class HeadTraining final : public TrainingJob {
+ public:
+  HeadTraining(Command command, TrainHeadOptions& options)
+      : TrainingJob(command, options.run, options.config), options_(options) {}
+
+ private:
+  void settle() override;
+  void prepare_data(const RunFolder& folder) override;
+  TrainingRun& begin(const RunFolder& folder) override;
+
+  int64_t read_checkpoint(const RunFolder& folder) override;
+  void open_data(const RunFolder& folder) override;
+  TrainingRun& go_on(const RunFolder& folder) override;
+
+  MemoryPlan report_memory() const override;
+  RunDescription describe(const RunFolder& folder) override;
+  json finish(const RunFolder& folder, const RunResult& result) const override;
+  void print_summary(const json& summary) const override;
+  void print_places(const RunFolder& folder) const override;
+
+  TrainHeadOptions& options_;
+  LabelledFeatures data_;
+  std::optional<HeadTrainer> trainer_;
+};
+
+// ---- A new run
+
+void HeadTraining::settle() {
+  options_.run.settle(command_);
+  options_.config.validate();
+  check<ValueError>(!options_.in.empty(),
+                    "[train-head] there is nothing to train on; name a safetensors file "
+                    "with features (rows, features) and targets (rows)");
+  check<ValueError>(
+      !options_.run.out.ends_with(".safetensors"),
+      "[train-head] --out {} names a file: it is the folder of a run, in which head.safetensors will stand",
+      options_.run.out);
 }
 
-/// Trains what is left, and says what came of it.
-void train(HeadTrainer& trainer, RunSession& session, const MemoryPlan& plan, const std::string& features) {
-  const RunFolder& run = session.folder();
-  const HeadTrainConfig& config = trainer.config();
-  const Tensor& weight = trainer.parameters()[0].second;
+void HeadTraining::prepare_data(const RunFolder&) {
+  data_ = LabelledFeatures::open(options_.in);
+  options_.config = with_classes(options_.config, data_);
+}
+
+TrainingRun& HeadTraining::begin(const RunFolder& folder) {
+  trainer_.emplace(options_.config, data_);
+  keep_features_path(folder, options_.in);
+  return *trainer_;
+}
+
+// ---- A run that is there
+
+int64_t HeadTraining::read_checkpoint(const RunFolder& folder) {
+  const HeadTrainState state = read_head_state(folder.checkpoint());
+  options_.config = state.config;
+  return state.progress.step;
+}
+
+void HeadTraining::open_data(const RunFolder& folder) {
+  if (options_.in.empty()) options_.in = kept_features_path(folder);
+  data_ = LabelledFeatures::open(options_.in);
+}
+
+TrainingRun& HeadTraining::go_on(const RunFolder& folder) {
+  trainer_.emplace(HeadTrainer::resume(folder.checkpoint(), data_));
+  keep_features_path(folder, options_.in);  // it may have moved
+  return *trainer_;
+}
+
+// ---- Either
+
+MemoryPlan HeadTraining::report_memory() const {
+  return tapehead::report_memory(options_.config, data_, options_.run.memory_limit);
+}
+
+RunDescription HeadTraining::describe(const RunFolder&) {
+  const HeadTrainConfig& config = trainer_->config();
+  const Tensor& weight = trainer_->parameters()[0].second;
   const std::string batch = format_count(config.batch_size);
   RunDescription description = {
       .headline =
           fmt::format("head: {} classes of {} features{}; {} steps of {} rows", format_count(config.classes),
                       format_count(weight.size(1)), config.bias ? ", and a bias" : "",
-                      format_count(config.steps - trainer.steps_made()), batch),
+                      format_count(config.steps - trainer_->steps_made()), batch),
       .subject = {.steps = config.steps,
                   .unit = "rows",
                   .dtype = weight.dtype(),
@@ -72,68 +138,35 @@ void train(HeadTrainer& trainer, RunSession& session, const MemoryPlan& plan, co
                   // Two products, each of two operations for every row and weight: features need no gradient.
                   .step_flops =
                       4.0 * static_cast<double>(config.batch_size) * static_cast<double>(weight.numel())},
-      .subtitle = fmt::format("{} · {} classes of {} features · {} rows a step", base_name(features),
+      .subtitle = fmt::format("{} · {} classes of {} features · {} rows a step", base_name(options_.in),
                               format_count(config.classes), format_count(weight.size(1)), batch),
-      .unit = "row"};
-  if (trainer.steps_made() == 0) {
-    std::vector<Tensor> of_head;
-    for (const auto& [name, p] : trainer.parameters()) of_head.push_back(p);
-    description.on_step = count_first_step(run.memory(), plan, trainer.parameters(), of_head);
-  }
-  const RunResult result = session.train(trainer, description);
-  if (!result.finished) return;
-  write_safetensors(run.head(), trainer.parameters());
+      .unit = "row",
+      .parameters = trainer_->parameters()};
+  for (const auto& [name, p] : description.parameters) description.of_head.push_back(p);
+  return description;
+}
+
+json HeadTraining::finish(const RunFolder& folder, const RunResult& result) const {
+  write_safetensors(folder.head(), trainer_->parameters());
   json summary = {{"steps", result.step}};
   if (result.evaluation) {
     summary["held_out_loss"] = result.evaluation->loss;
     summary["held_out_accuracy"] = result.evaluation->accuracy;
     summary["held_out_rows"] = result.evaluation->tokens;
   }
-  session.write_summary(summary);
-  print_summary(summary);
-  fmt::print("written to {}; at most {} of memory at once\n", run.head(),
-             format_bytes(memory_stats(weight.device()).peak_bytes));
+  return summary;
 }
 
-void start(TrainHeadOptions& options, const Command& command) {
-  options.run.settle(command);
-  options.config.validate();
-  const DeviceGuard device = options.run.compute.use_device();
-  check<ValueError>(!options.in.empty(),
-                    "[train-head] there is nothing to train on; name a safetensors file "
-                    "with features (rows, features) and targets (rows)");
-  check<ValueError>(
-      !options.run.out.ends_with(".safetensors"),
-      "[train-head] --out {} names a file: it is the folder of a run, in which head.safetensors will stand",
-      options.run.out);
-  RunSession session(command, options.run);
-  const LabelledFeatures data = LabelledFeatures::open(options.in);
-  const HeadTrainConfig config = with_classes(options.config, data);
-  const MemoryPlan plan = report_memory(config, data, options.run.memory_limit);
-  HeadTrainer trainer(config, data);
-  write_memory(session.folder().memory(), plan);
-  keep_features_path(session.folder(), options.in);
-  session.write_config();
-  train(trainer, session, plan, options.in);
+void HeadTraining::print_summary(const json& summary) const {
+  if (!summary.contains("held_out_loss")) return;
+  fmt::print("held out: {:.4f} nats a row, {:.2f} % right of {} rows\n",
+             summary.at("held_out_loss").get<double>(), 100 * summary.at("held_out_accuracy").get<double>(),
+             format_count(summary.at("held_out_rows").get<int64_t>()));
 }
 
-void resume(const TrainHeadOptions& options, const Command& command) {
-  const DeviceGuard device = options.run.compute.use_device();
-  RunSession session(command, options.run);
-  const RunFolder& run = session.folder();
-  const HeadTrainState state = read_head_state(run.checkpoint());
-  const int64_t steps = command.given("--steps") ? options.config.steps : state.config.steps;
-  if (const std::optional<json> summary = session.ended(state.progress.step, steps)) {
-    print_summary(*summary);
-    return;
-  }
-  const std::string features = options.in.empty() ? kept_features_path(run) : options.in;
-  const LabelledFeatures data = LabelledFeatures::open(features);
-  const MemoryPlan plan = report_memory(state.config, data, options.run.memory_limit);
-  HeadTrainer trainer = HeadTrainer::resume(run.checkpoint(), data);
-  trainer.set_steps(steps);
-  keep_features_path(run, features);
-  train(trainer, session, plan, features);
+void HeadTraining::print_places(const RunFolder& folder) const {
+  fmt::print("written to {}; at most {} of memory at once\n", folder.head(),
+             format_bytes(memory_stats(trainer_->parameters()[0].second.device()).peak_bytes));
 }
 
 }  // namespace
@@ -165,8 +198,7 @@ void add_train_head(Command program) {
       "Example:\n"
       "  tapehead train-head features.safetensors --classes 50257 --steps 2000 --lr 0.01 --out runs/head\n"
       "  tapehead train-head --resume runs/head --steps 4000");
-  command.callback(
-      [=] { options->run.resume.empty() ? start(*options, command) : resume(*options, command); });
+  command.callback([=] { HeadTraining(command, *options).run(); });
 }
 
 }  // namespace tapehead
