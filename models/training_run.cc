@@ -73,7 +73,6 @@ void TrainingRun::save_and_keep(const RunCallbacks& callbacks) const {
   if (callbacks.checkpoint_path.empty()) return;
   save(callbacks.checkpoint_path);
   keep(callbacks.checkpoint_path);
-  if (callbacks.on_save) callbacks.on_save(callbacks.checkpoint_path);
 }
 
 // Gives the latest checkpoint, which is of this step, the other names that it should have.

@@ -33,7 +33,6 @@ struct StepMetrics {
 struct RunCallbacks {
   std::function<void(const StepMetrics&)> on_step = {};
   std::function<void(const Evaluation&)> on_evaluation = {};
-  std::function<void(const std::string& path)> on_save = {};
   /// Where checkpoints go; empty: none are written.
   std::string checkpoint_path = {};
   /// Once true, the step is finished, a checkpoint saved, and run() returns. May be set by a signal handler.
