@@ -85,6 +85,7 @@ class ModelTraining final : public TrainingJob {
   std::optional<RunData> data_;  // its tokens go to the trainer
   int64_t held_out_bytes_ = 0;
   std::optional<Trainer> trainer_;
+  int64_t steps_before_ = 0;  // made by earlier processes
   std::optional<SampleLog> samples_;
 };
 
@@ -162,6 +163,7 @@ MemoryPlan ModelTraining::report_memory() const {
 
 RunDescription ModelTraining::describe(const RunFolder& folder) {
   if (options_.capture) trainer_->capture_steps();
+  steps_before_ = trainer_->steps_made();
   const TrainConfig& config = trainer_->config();
   const LanguageModel& model = trainer_->model();
   const std::string step_tokens = format_count(config.batch_size * config.model.n_positions);
@@ -214,6 +216,8 @@ void ModelTraining::print_summary(const json& summary) const {
 }
 
 void ModelTraining::print_places(const RunFolder& folder) const {
+  if (options_.capture && trainer_->steps_made() > steps_before_ && !trainer_->has_recorded())
+    fmt::print("--capture recorded nothing: no step had as many targets as its contexts have room for\n");
   fmt::print("written to {}: the model, metrics.jsonl, loss.svg\n", folder.path);
 }
 

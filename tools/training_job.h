@@ -57,7 +57,7 @@ class TrainingJob {
   /// Writes what a finished run leaves beside its checkpoint, and gives what summary.json is to tell.
   virtual nlohmann::ordered_json finish(const RunFolder& folder, const RunResult& result) const = 0;
   virtual void print_summary(const nlohmann::ordered_json& summary) const = 0;
-  /// Says what was written where.
+  /// Says what was asked for in vain, and what was written where.
   virtual void print_places(const RunFolder& folder) const = 0;
 
   const Command command_;

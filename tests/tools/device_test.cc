@@ -1,6 +1,7 @@
 // The program with --device cuda: on an emulated device, and where there is none.
 #include <gmock/gmock-matchers.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -14,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class OnDevice : public ProgramTest {
  protected:
@@ -66,6 +68,21 @@ TEST_F(OnDevice, ARunBegunOnOneDeviceGoesOnOnAnotherAsOnTheFirst) {
     EXPECT_EQ(output(args + Args{"--device", "cuda"}), output(args)) << args[0];
   const json comparison = output_json({"compare-backends", path("moving"), "--json"});
   EXPECT_EQ(comparison["agrees"], true);
+}
+
+// Hazard: what the option was given for never happens, and nobody is told.
+TEST_F(OnDevice, ARunThatRecordsNothingSaysSo) {
+  std::string lines;
+  for (int i = 0; i < 60; ++i)
+    lines += fmt::format("{{\"prompt\": \"{} and {}?\", \"completion\": \" {}\"}}\n", i, i, 2 * i);
+  write_file(folder_ / "sums.jsonl", lines);
+  const char* const kSaid = "--capture recorded nothing: ";
+  Args prompts = train_tiny("prompts", {"--steps", "3", "--device", "cuda", "--capture"});
+  *std::ranges::find(prompts, "--text") = "--data";
+  *(std::ranges::find(prompts, "--data") + 1) = path("sums.jsonl");
+  EXPECT_THAT(output(prompts), HasSubstr(kSaid));
+  const std::string full = output(train_tiny("text", {"--steps", "3", "--device", "cuda", "--capture"}));
+  EXPECT_THAT(full, Not(HasSubstr(kSaid)));
 }
 
 // Hazard: a plan without what the recording keeps promises that the run fits.
