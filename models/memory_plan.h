@@ -17,7 +17,8 @@ struct MemoryPlan {
   /// Chunks of logits, and gradients of hidden state and weight: plan_linear_cross_entropy's.
   int64_t head = 0;
 
-  /// Of a model of 16 bits, before its first step: random weights of f32, of which its own are the rounding.
+  /// Before the first step: of a model of 16 bits random weights of f32, of which its own are the rounding; of
+  /// one whose weights come from a file, on a device of its own memory, the largest of them.
   int64_t start = 0;
 
   /// Of a recorded step (captured_step.h), else 0: what it keeps from all others to the run's end. Tensors of

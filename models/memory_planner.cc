@@ -19,8 +19,8 @@ static int64_t count_activations(const LanguageModel& model, int64_t rows, int64
   return memory_stats(model.device()).live_bytes - before;
 }
 
-MemoryPlanner::MemoryPlanner(const TrainConfig& config, bool recorded)
-    : config_(config), device_(default_device()), recorded_(recorded) {
+MemoryPlanner::MemoryPlanner(const TrainConfig& config, PlanConditions conditions)
+    : config_(config), device_(default_device()), recorded_(conditions.recorded) {
   config.validate();
   const auto outline = make_model(config.model, {.dtype = config.dtype, .values = Initializer::outline});
   const LanguageModel& model = *outline;
@@ -28,7 +28,12 @@ MemoryPlanner::MemoryPlanner(const TrainConfig& config, bool recorded)
   for (const auto& [name, p] : model.parameters()) {
     fixed_.parameters += p.bytes();
     if (p.requires_grad()) fixed_.gradients += p.bytes();
-    if (is_half(p.dtype())) fixed_.start += p.numel() * size_of(DType::f32);
+    const int64_t exact = p.numel() * size_of(DType::f32);
+    if (conditions.loaded) {  // tensor by tensor, from the host
+      if (device_ != Device{}) fixed_.start = std::max(fixed_.start, exact);
+    } else if (is_half(p.dtype())) {
+      fixed_.start += exact;
+    }
   }
   fixed_.optimizer = optimizer_bytes(model.parameters(), config.optimizer);
   trains_head_ = model.head_weight().requires_grad();

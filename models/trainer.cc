@@ -24,8 +24,9 @@ TrainConfig checked(TrainConfig config, const Dataset& training, const std::opti
   return config;
 }
 
-std::unique_ptr<LanguageModel> begin_model(const TrainConfig& config) {
-  std::unique_ptr<LanguageModel> model = make_model(config.model, config.seed, config.dtype);
+std::unique_ptr<LanguageModel> begin_model(const TrainConfig& config, Initializer::Values values) {
+  std::unique_ptr<LanguageModel> model =
+      make_model(config.model, {.generator = {.seed = config.seed}, .dtype = config.dtype, .values = values});
   if (!config.freeze.empty()) freeze(model->parameters(), config.freeze);
   return model;
 }
@@ -43,23 +44,30 @@ void copy_weights(const ParameterList& weights, const ParameterList& list) {
 }  // namespace
 
 Trainer::Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out,
-                 const std::string& from)
+                 Initializer::Values values)
     : config_(checked(std::move(config), training, held_out)),
       training_(std::make_unique<Dataset>(std::move(training))),
       held_out_(std::move(held_out)),
-      model_(begin_model(config_)),
+      model_(begin_model(config_, values)),
       batches_(*training_, config_.batch_size, config_.model.n_positions,
                derive_seed(config_.seed, Purpose::order), {}, config_.document_mask),
       numbers_{.dropout = {.seed = derive_seed(config_.seed, Purpose::dropout)},
                .filter = {.seed = derive_seed(config_.seed, Purpose::filter)}} {
   optimizer_ = make_optimizer(model_->parameters(), config_.optimizer);
+}
+
+// A model of 16 bits and its master weights begin from exact ones: nothing is rounded twice.
+Trainer::Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out,
+                 const std::string& from)
+    : Trainer(config, std::move(training), std::move(held_out),
+              from.empty() && !is_half(config.dtype) ? Initializer::drawn : Initializer::unset) {
   if (!from.empty()) {
     check_same_tokenizer({from, read_train_state(from).tokenizer_hash},
                          {"the tokens to train on", training_->tokenizer_hash()},
                          "encode the text with the tokenizer that the weights were trained with");
+  } else if (!is_half(config_.dtype)) {
+    return;
   }
-  // A model of 16 bits and its master weights begin from exact ones: nothing is rounded twice.
-  if (from.empty() && !is_half(config_.dtype)) return;
   const ParameterList weights =
       from.empty() ? make_model(config_.model, config_.seed)->parameters() : read_weights(from, *model_);
   copy_weights(weights, model_->parameters());
@@ -74,7 +82,7 @@ Trainer Trainer::resume(const std::string& path, Dataset training, std::optional
       state.training_tokens, training.size());
   check_same_tokenizer({path, state.tokenizer_hash}, {"the tokens to go on with", training.tokenizer_hash()},
                        "resume with the same tokens");
-  Trainer trainer(state.config, std::move(training), std::move(held_out));
+  Trainer trainer(state.config, std::move(training), std::move(held_out), Initializer::unset);
   load_tensors(path, *trainer.model_, trainer.optimizer_.get());
   trainer.batches_ =
       Batches(*trainer.training_, state.config.batch_size, state.config.model.n_positions,

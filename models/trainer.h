@@ -51,6 +51,9 @@ class Trainer final : public TrainingRun {
   int64_t recorded_bytes() const { return captured_ ? captured_->reserved_bytes() : 0; }
 
  private:
+  /// One whose parameters have such values.
+  Trainer(TrainConfig config, Dataset training, std::optional<Dataset> held_out, Initializer::Values values);
+
   StepGradient compute_gradient(StepMetrics& metrics) override;
   std::string explain_divergence(const Batch& batch, StepNumbers numbers) const;
   bool has_held_out() const override { return held_out_.has_value(); }

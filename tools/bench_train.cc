@@ -112,7 +112,7 @@ void bench_train(const TrainBench& o) {
   const ModelConfig& model = config.model;
   ReferenceProduct product(config.dtype);
   const int64_t before = memory_stats(default_device()).live_bytes;
-  const MemoryPlan plan = MemoryPlanner(config, o.capture).plan();
+  const MemoryPlan plan = MemoryPlanner(config, {.recorded = o.capture}).plan();
   Trainer trainer(config, random_tokens(config, config.steps));
   if (o.capture) trainer.capture_steps();
   const Measured m = measure(trainer, product, o.repeats, before);

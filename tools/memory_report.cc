@@ -15,10 +15,10 @@ namespace tapehead {
 static constexpr int64_t kFewRows = 64;  // of a chunk, the fewest that are advised
 
 // What to change for the run to fit, with what it would take then.
-static std::string remedy(const MemoryPlanner& planner, const TrainConfig& config, bool recorded,
+static std::string remedy(const MemoryPlanner& planner, const TrainConfig& config, PlanConditions conditions,
                           int64_t limit) {
-  if (recorded) {
-    const int64_t peak = MemoryPlanner(config).plan().peak;
+  if (conditions.recorded) {
+    const int64_t peak = MemoryPlanner(config, {.loaded = conditions.loaded}).plan().peak;
     if (peak <= limit) return fmt::format("a step without --capture takes {}", format_bytes(peak));
   }
   for (int64_t parts = 2; parts < 2 * config.batch_size; parts *= 2) {
@@ -32,7 +32,7 @@ static std::string remedy(const MemoryPlanner& planner, const TrainConfig& confi
   std::string options = fmt::format("--accumulate {} --recompute-activations", config.batch_size);
   for (const int64_t chunk : {config.head.batch_chunk_size, kFewRows}) {
     small.head.batch_chunk_size = chunk;
-    const int64_t peak = MemoryPlanner(small, recorded).plan(1).peak;
+    const int64_t peak = MemoryPlanner(small, conditions).plan(1).peak;
     if (peak <= limit) return fmt::format("{} takes {}", options, format_bytes(peak));
     options += fmt::format(" --head-batch-chunk-size {}", kFewRows);
   }
@@ -74,10 +74,10 @@ static void report(const char* command, const MemoryPlan& plan, const MemoryLimi
                    format_bytes(*limit), advice(*limit));
 }
 
-MemoryPlan report_memory(const TrainConfig& config, bool recorded, const MemoryLimit& limit) {
-  const MemoryPlanner planner(config, recorded);
+MemoryPlan report_memory(const TrainConfig& config, PlanConditions conditions, const MemoryLimit& limit) {
+  const MemoryPlanner planner(config, conditions);
   const MemoryPlan plan = planner.plan();
-  report("train", plan, limit, [&](int64_t bytes) { return remedy(planner, config, recorded, bytes); });
+  report("train", plan, limit, [&](int64_t bytes) { return remedy(planner, config, conditions, bytes); });
   return plan;
 }
 

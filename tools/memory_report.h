@@ -7,9 +7,9 @@
 
 namespace tapehead {
 
-/// Prints the plan by class on standard output. `recorded`: whether the device will record the step. Throws
-/// ValueError, naming the setting that would make it fit, for a run that takes more than `limit`.
-MemoryPlan report_memory(const TrainConfig& config, bool recorded, const MemoryLimit& limit);
+/// Prints the plan by class on standard output. Throws ValueError, naming the setting that would make it fit,
+/// for a run that takes more than `limit`.
+MemoryPlan report_memory(const TrainConfig& config, PlanConditions conditions, const MemoryLimit& limit);
 
 /// The same of a head alone; `config` has its classes (with_classes()).
 MemoryPlan report_memory(const HeadTrainConfig& config, const LabelledFeatures& data,

@@ -158,7 +158,9 @@ void ModelTraining::set_data(RunData data) {
 }
 
 MemoryPlan ModelTraining::report_memory() const {
-  return tapehead::report_memory(config_, options_.capture, options_.run.memory_limit);
+  return tapehead::report_memory(
+      config_, {.recorded = options_.capture, .loaded = !from_.empty() || !options_.run.resume.empty()},
+      options_.run.memory_limit);
 }
 
 RunDescription ModelTraining::describe(const RunFolder& folder) {

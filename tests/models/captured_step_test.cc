@@ -89,7 +89,7 @@ TEST_F(CapturedStepTest, ThePlanSaysWhatItKeeps) {
   const auto expect_plan = [&](int64_t micro_batch, bool recompute) {
     config.micro_batch_size = micro_batch;
     config.recompute_activations = recompute;
-    const MemoryPlan plan = MemoryPlanner(config, /*recorded=*/true).plan();
+    const MemoryPlan plan = MemoryPlanner(config, {.recorded = true}).plan();
     Trainer trainer(config, training());
     EXPECT_EQ(trainer.recorded_bytes(), 0);
     trainer.capture_steps();

@@ -114,6 +114,28 @@ TEST_F(MemoryPlannerTest, ARunOf16BitsTakesItsF32WeightsAtItsStart) {
   EXPECT_EQ(memory_stats(default_device()).peak_bytes - before, plan.peak);
 }
 
+// Hazard: a run that goes on, or begins with weights that are there, is refused for want of memory that
+// drawing others would take.
+TEST_F(MemoryPlannerTest, WeightsOfAFileAreReadOneByOne) {
+  TrainConfig config = tiny_config();
+  config.model.n_embd = 64;
+  config.dtype = DType::bf16;
+  Trainer(config, training()).save(path_);
+  const MemoryPlan plan = MemoryPlanner(config, {.loaded = true}).plan();
+  const int64_t largest = 4 * 64 * 64 * 4;  // of an MLP in f32
+  EXPECT_EQ(plan.start, default_device() == Device{} ? 0 : largest);
+  const auto expect_start = [&](const auto& begin) {
+    const int64_t before = memory_stats(default_device()).live_bytes;
+    reset_peak(default_device());
+    const Trainer trainer = begin();
+    EXPECT_EQ(memory_stats(default_device()).live_bytes - before, plan.parameters + plan.optimizer);
+    EXPECT_EQ(memory_stats(default_device()).peak_bytes - before,
+              plan.parameters + plan.optimizer + plan.start);
+  };
+  expect_start([&] { return Trainer(config, training(), std::nullopt, path_); });
+  expect_start([&] { return Trainer::resume(path_, training()); });
+}
+
 // Hazard: a run that will not fit is told so by the machine, before its plan is there.
 TEST_F(MemoryPlannerTest, AModelIsPlannedWithoutItsMemory) {
   TrainConfig config;
