@@ -27,13 +27,14 @@ std::map<std::string, std::string> read_weight_map(const std::string& path) {
                     "[safetensors] {} has no object \"weight_map\" from tensor to file", path);
   std::map<std::string, std::string> files;
   for (const auto& [name, file] : index.at("weight_map").items()) {
-    check<ValueError>(file.is_string(), "[safetensors] {}: \"{}\" is in {}, which is no file's name", path,
-                      name, file.dump());
+    check<ValueError>(file.is_string(),
+                      "[safetensors] {}: the entry \"{}\" is no file's name, but of type {}", path, name,
+                      file.type_name());
     // Nothing outside the folder is read, whatever the index says.
     const std::filesystem::path shard = file.get<std::string>();
     check<ValueError>(shard.has_filename() && shard == shard.filename() && shard != "..",
                       "[safetensors] {}: \"{}\" is in {}, but a shard stands beside its index", path, name,
-                      file.dump());
+                      shard.string());
     files[name] = shard.string();
   }
   return files;

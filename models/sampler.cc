@@ -29,7 +29,7 @@ static void penalize(std::vector<Candidate>& all, std::span<const int64_t> text,
   std::vector<bool> seen(all.size());
   for (const int64_t token : text) {
     const auto i = static_cast<size_t>(token);
-    if (seen[i]) continue;
+    if (i >= seen.size() || seen[i]) continue;  // beyond: one of the model's that is not drawn
     seen[i] = true;
     all[i].logit = all[i].logit < 0 ? all[i].logit * penalty : all[i].logit / penalty;
   }

@@ -38,7 +38,8 @@ struct Candidate {
 
 /// The tokens that `options`, which are valid, leave of `logits` (C), the likeliest
 /// first, and of equal ones the smaller token; at least one. `text` is all that came
-/// before, each token in [0, C). Throws RuntimeError if a logit is no number.
+/// before; a token beyond C, which a model may read but is not to write, counts for nothing.
+/// Throws RuntimeError if a logit is no number.
 std::vector<Candidate> candidates(std::span<const double> logits, std::span<const int64_t> text,
                                   const SamplerOptions& options);
 

@@ -24,6 +24,13 @@ constexpr std::string_view kQwen2 = CONTRACTIONS BEFORE_NUMBERS R"(\p{N})" AFTER
 #undef BEFORE_NUMBERS
 #undef AFTER_NUMBERS
 
+// Whether at most so many arrays and objects stand in each other.
+bool nests_at_most(int depth, const json& value) {
+  return !value.is_structured() || (depth > 0 && std::ranges::all_of(value, [&](const json& inner) {
+                                      return nests_at_most(depth - 1, inner);
+                                    }));
+}
+
 // A value in the file, and its place there for errors: "model.merges[3]".
 class Node {
  public:
@@ -35,14 +42,14 @@ class Node {
   // A member of an object; null if it is not there.
   Node operator[](const char* key) const {
     static const json null;
-    check<ValueError>(value_.is_object(), "[tokenizer] {} must be an object, but is {}", place_, shown());
+    require(value_.is_object(), "must be an object");
     const auto member = value_.find(key);
     return {member == value_.end() ? null : *member,
             place_.ends_with(": ") ? place_ + key : fmt::format("{}.{}", place_, key)};
   }
 
   std::vector<Node> elements() const {
-    check<ValueError>(value_.is_array(), "[tokenizer] {} must be an array, but is {}", place_, shown());
+    require(value_.is_array(), "must be an array");
     std::vector<Node> nodes;
     for (size_t i = 0; i < value_.size(); ++i)
       nodes.emplace_back(value_[i], fmt::format("{}[{}]", place_, i));
@@ -50,22 +57,28 @@ class Node {
   }
 
   const std::string& string() const {
-    check<ValueError>(value_.is_string(), "[tokenizer] {} must be a string, but is {}", place_, shown());
+    require(value_.is_string(), "must be a string");
     return value_.get_ref<const std::string&>();
   }
 
   // What is absent or null is `otherwise`.
   bool flag(bool otherwise) const {
-    check<ValueError>(value_.is_boolean() || value_.is_null(),
-                      "[tokenizer] {} must be true or false, but is {}", place_, shown());
+    require(value_.is_boolean() || value_.is_null(), "must be true or false");
     return value_.is_null() ? otherwise : value_.get<bool>();
   }
 
   // The member "type".
   std::string type() const { return (*this)["type"].string(); }
 
+  // Looks at the value only where the rule is broken: it may be the whole file.
+  void require(bool fits, std::string_view rule) const {
+    if (!fits) fail<ValueError>("[tokenizer] {} {}, but is {}", place_, rule, shown());
+  }
+
   // The value, cut where it is long.
   std::string shown() const {
+    constexpr int kDeep = 20;  // the library writes by recursion
+    if (!nests_at_most(kDeep, value_)) return "too deep to show";
     const std::string text = value_.dump(-1, ' ', false, json::error_handler_t::replace);
     return text.size() > 200 ? text.substr(0, 200) + "…" : text;
   }
@@ -139,9 +152,8 @@ std::optional<int32_t> read_post_processor(const Node& node, int64_t vocab_size)
   const std::vector<Node> ids = node["special_tokens"][name.c_str()]["ids"].elements();
   if (ids.size() != 1) node.refuse(kKnown);
   const json& id = ids[0].value();
-  check<ValueError>(id.is_number_integer() && 0 <= id.get<int64_t>() && id.get<int64_t>() < vocab_size,
-                    "[tokenizer] {} is {}, but the ids of {} tokens are 0 to {}", ids[0].place(),
-                    ids[0].shown(), vocab_size, vocab_size - 1);
+  ids[0].require(id.is_number_integer() && 0 <= id.get<int64_t>() && id.get<int64_t>() < vocab_size,
+                 fmt::format("must be one of {} tokens' ids, 0 to {}", vocab_size, vocab_size - 1));
   return id.get<int32_t>();
 }
 
@@ -185,8 +197,7 @@ std::vector<AddedToken> read_added(const Node& node) {
 // The ids of the model's tokens and of the added ones, which the model may have, too.
 TokenIds read_tokens(const Node& root, Vocabulary* vocabulary) {
   const Node vocab = root["model"]["vocab"];
-  check<ValueError>(vocab.value().is_object(), "[tokenizer] {} must be an object from token to id, but is {}",
-                    vocab.place(), vocab.shown());
+  vocab.require(vocab.value().is_object(), "must be an object from token to id");
   std::vector<ListedToken> listed;
   for (const auto& [token, id] : vocab.value().items()) listed.push_back({token, &id});
   vocabulary->model_size = std::ssize(listed);
@@ -202,8 +213,10 @@ TokenIds read_tokens(const Node& root, Vocabulary* vocabulary) {
     if (same == vocab.value().end()) {
       listed.push_back({content, &id});
     } else {
-      check<ValueError>(*same == id, "[tokenizer] {}.id is {}, but {} has \"{}\" with id {}", element.place(),
-                        element["id"].shown(), vocab.place(), content, same->dump());
+      if (*same != id) {
+        fail<ValueError>("[tokenizer] {}.id is {}, but {} has \"{}\" with id {}", element.place(),
+                         element["id"].shown(), vocab.place(), content, Node(*same, "").shown());
+      }
     }
   }
   TokenIds ids = enumerate_tokens(listed, fmt::format("{} and model.vocab", added.place()));
@@ -213,8 +226,7 @@ TokenIds read_tokens(const Node& root, Vocabulary* vocabulary) {
 
 void read_merges(const Node& node, const std::string& tokens_place, const TokenIds& ids,
                  Vocabulary* vocabulary) {
-  check<ValueError>(node.value().is_array(), "[tokenizer] {} must be an array, but is {}", node.place(),
-                    node.shown());
+  node.require(node.value().is_array(), "must be an array");
   const auto place = [&](size_t rank) { return fmt::format("{}[{}]", node.place(), rank); };
   std::vector<ListedMerge> listed;
   for (const json& merge : node.value()) {

@@ -19,7 +19,9 @@ void add_bench(Command program) {
   add_bench_head(bench);
   add_bench_train(bench);
   add_bench_generate(bench);
-  bench.footer("Example:\n  tapehead bench head --shape 2048,256,8192\n  tapehead bench train\n  tapehead bench generate");
+  bench.footer(
+      "Example:\n  tapehead bench head --shape 2048,256,8192\n  tapehead bench train\n  tapehead bench "
+      "generate");
 }
 
 }  // namespace tapehead

@@ -14,8 +14,9 @@ SampleLog::SampleLog(const std::string& path, int64_t evaluated_step, std::vecto
 
 void SampleLog::write(const LanguageModel& model, int64_t step) {
   for (const std::string& prompt : prompts_) {
-    const auto tokens = generate(model, tokenizer_->encode(prompt.empty() ? "\n" : prompt),
-                                 {.max_tokens = 60, .stop_token = tokenizer_->end_of_text()});
+    const auto tokens = generate(
+        model, tokenizer_->encode(prompt.empty() ? "\n" : prompt),
+        {.max_tokens = 60, .vocab_size = tokenizer_->vocab_size(), .stop_token = tokenizer_->end_of_text()});
     lines_.append({{"step", step}, {"prompt", prompt}, {"text", tokenizer_->decode(tokens[0])}});
   }
 }

@@ -127,6 +127,7 @@ TEST(OpTimer, IsGoneWhenDestroyed) {
   { const OpTimer timer; }
   OpTimer::charge("nobody's");
   backward(copy("a", leaf()), ones());
+  EXPECT_FALSE(OpTimer::observing());
 }
 
 }  // namespace

@@ -21,6 +21,18 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Every logit is drawn from as it is.
 constexpr SamplerOptions kPlain = {.temperature = 1, .top_k = 0};
 
+// Hazard: a prompt may hold tokens that are not drawn from, whose logits are not there to be made smaller.
+TEST(Sampler, APenaltyPassesOverTokensWithoutALogit) {
+  const std::vector<double> logits = {1, 2, 3};
+  const std::vector<int64_t> text = {int64_t{1} << 40, 3, 2};
+  SamplerOptions options = kPlain;
+  options.repetition_penalty = 2;
+  const std::vector<Candidate> left = candidates(logits, text, options);
+  ASSERT_EQ(left.size(), 3u);
+  EXPECT_EQ(left[0].token, 1);
+  EXPECT_EQ(left[1].logit, 1.5);
+}
+
 TEST(Sampler, LeavesWhatTransformersLeaves) {
   const SafetensorsFile golden = SafetensorsFile::open("tests/golden/sampler.safetensors");
   int cases = 0;

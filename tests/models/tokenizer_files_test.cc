@@ -356,6 +356,16 @@ TEST_F(TokenizerJson, LoadSaysWhereItIsNoTokenizer) {
   expect_refused([](auto& d) { d["added_tokens"] = 1; }, {"added_tokens", "array"});
 }
 
+// Hazard: JSON is written by recursion, and errors that nobody saw were written, too.
+TEST_F(TokenizerJson, WhatIsNestedAMillionDeepTakesNoStack) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  const std::string whole = golden_.dump();
+  write_file_atomically(path_, "{\"ignored\":" + deep + "," + whole.substr(1));
+  EXPECT_EQ(Tokenizer::load(folder_).hash(), Tokenizer::load(kGolden + "/qwen2").hash());
+  write_file_atomically(path_, whole.substr(0, whole.size() - 1) + ",\"pre_tokenizer\":" + deep + "}");
+  expect_load_error({path_, "pre_tokenizer", "too deep to show"});
+}
+
 TEST_F(TokenizerJson, LoadRefusesIdsThatAreNoEnumeration) {
   expect_refused([](auto& d) { d["model"]["vocab"]["a"] = d["model"]["vocab"]["b"]; },
                  {"same id", "\"a\"", "\"b\""});
