@@ -60,6 +60,8 @@ Tensor cross_entropy_along(const char* op, int64_t class_axis, const Tensor& log
                            const CrossEntropyArgs& args) {
   check<TypeError>(is_floating(logits.dtype()), "[{}] takes floating logits, not {}", op, logits.dtype());
   check_devices(op, {{"logits", logits}, {"target", target}});
+  check<ValueError>(logits.size(class_axis) >= 1, "[{}] logits of shape {} have no class", op,
+                    logits.shape());
   const bool probabilities = target.shape() == logits.shape() && is_floating(target.dtype());
   const Shape target_shape = logits.shape().without(class_axis);
   check<ValueError>(

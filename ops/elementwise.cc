@@ -36,9 +36,9 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 
 Tensor div(const Tensor& a, const Tensor& b) {
   return record("div", apply(Binary::div, "div", a, b), {a, b}, {a, b}, [](const Upstream& up) -> Gradients {
-    const Tensor num = up.saved(0), den = up.saved(1);
-    return {up.needs(0) ? up.grad / den : Tensor(),
-            up.needs(1) ? neg(up.grad * num / (den * den)) : Tensor()};
+    const Tensor num = up.saved(0), den = up.saved(1), along = up.grad / den;
+    // Not by den², which may be out of range where the gradient is not.
+    return {along, up.needs(1) ? neg(along * (num / den)) : Tensor()};
   });
 }
 

@@ -161,6 +161,9 @@ TEST(CrossEntropy, Errors) {
   expect_error<ValueError>([&] { cross_entropy(z, Tensor::full({2}, -1, DType::i64)).item(); },
                            "target -1 in row 0");
   expect_error<ValueError>([&] { cross_entropy(z, Tensor::zeros({3}, DType::i64)); }, "target of shape (3,)");
+  // Hazard: losses of rows without a class were read though nothing had written them.
+  expect_error<ValueError>([&] { cross_entropy(Tensor::zeros({2, 0}), Tensor::zeros({2}, DType::i64)); },
+                           "logits of shape (2, 0) have no class");
   expect_error<TypeError>([&] { cross_entropy(z, Tensor::zeros({2})); }, "class indices are i64 or i32");
   expect_error<TypeError>([&] { cross_entropy(t, t); }, "floating logits");
   expect_error<TypeError>(

@@ -313,5 +313,17 @@ TEST(Elementwise, HalfPrecision) {
   }
 }
 
+// Hazard: divided by the divisor's square, a gradient is 0 or infinite where the square alone is out of range.
+TEST(Elementwise, DivHasAGradientWhereTheDivisorsSquareIsOutOfRange) {
+  const auto gradient = [](double a, double b, DType dtype) {
+    const Tensor x = Tensor::full({1}, a, dtype), y = Tensor::full({1}, b, dtype).set_requires_grad();
+    backward(x / y, Tensor::full({1}, 1, dtype));
+    return y.grad().item();
+  };
+  EXPECT_NEAR(gradient(600, 300, DType::f16), -1 / 150., 1e-5);
+  EXPECT_NEAR(gradient(1e-25, 1e-25, DType::f32) / -1e25, 1, 1e-6);
+  EXPECT_NEAR(gradient(1e25, 1e25, DType::f32) / -1e-25, 1, 1e-6);
+}
+
 }  // namespace
 }  // namespace tapehead
