@@ -257,7 +257,7 @@ SourceFiles find_files(const std::string& path) {
     found.bytes += size;
   }
   check<ValueError>(!found.files.empty(),
-                    "[data] the folder {} holds no text: {} files in it are empty or binary", path,
+                    "[data] the folder {} holds no text: files in it that are empty or binary: {}", path,
                     found.left_out.size());
   return found;
 }

@@ -50,10 +50,11 @@ HeadTrainConfig with_classes(HeadTrainConfig config, const LabelledFeatures& dat
         "[train-head] the target of row {} is {}: it must be in [0, {}), or {} for a row that does not count",
         row, targets[row], most, kIgnoredTarget);
   }
-  if (config.classes == 0 && !targets.empty()) config.classes = *std::ranges::max_element(targets) + 1;
-  check<ValueError>(config.classes >= 1,
+  const auto largest = std::ranges::max_element(targets);
+  check<ValueError>(largest != targets.end() && *largest >= 0,
                     "[train-head] none of the {} targets counts: there is nothing to train on",
                     targets.size());
+  if (config.classes == 0) config.classes = *largest + 1;
   return config;
 }
 

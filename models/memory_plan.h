@@ -7,8 +7,9 @@
 
 namespace tapehead {
 
-/// Bytes of tensors, by what they are for. Exact, but for a language model's recording and peak, and for the
-/// head of train-head where rows are ignored (head_memory_planner.h).
+/// Bytes of tensors, by what they are for. Exact, but for a language model's recording and peak, and for a
+/// head where rows are ignored: train-head's takes less then (head_memory_planner.h); a language model's, on a
+/// device that picks the rows that count, takes their copy more, and as much less for each row left out.
 struct MemoryPlan {
   int64_t parameters = 0;
   int64_t gradients = 0;    ///< of the parameters that are trained

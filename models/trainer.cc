@@ -141,10 +141,12 @@ std::string Trainer::explain_divergence(const Batch& batch, StepNumbers numbers)
     add_batch_gradient(*model_, batch, config_, numbers);
   } catch (const RuntimeError& e) {
     cause = e.what();
+  } catch (const OutOfMemoryError& e) {  // a recorded step keeps its memory
+    cause = fmt::format("not found, for want of memory ({})", e.what());
   }
   return fmt::format(
-      "The first operation: {}. "
-      "Go on from the last checkpoint with a lower learning rate, a longer warm-up or skip_z_score",
+      "The first operation: {}. The last checkpoint is as it was: begin a run from it with a lower learning "
+      "rate, a longer warm-up, or steps skipped by z-score",
       cause);
 }
 

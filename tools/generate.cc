@@ -98,8 +98,8 @@ void generate_text(const GenerateCommand& command) {
   command.options.sampler.validate();
   const std::vector<std::string> prompts = prompts_of(command);
   const RunFolder run = {command.run};
-  const Tokenizer tokenizer = Tokenizer::load(run.tokenizer());
   const LoadedModel loaded = load_model(run.checkpoint());
+  const Tokenizer tokenizer = Tokenizer::load(run.tokenizer());
   check_tokenizer(run, loaded.state.tokenizer_hash, tokenizer.hash());
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::string heading = prompts.size() > 1 ? fmt::format("--- prompt {} ---\n", i + 1) : "";

@@ -12,7 +12,7 @@ static void add_optimizer_options(Command command, RunConfig& config) {
   OptimizerOptions& optimizer = config.optimizer;
   for (Option option : {
            command.add_option("--optimizer", optimizer.name,
-                              "adamw, sgd, or muon: for matrices, AdamW for the rest"),
+                              "adamw, sgd, or, for a model's matrices, muon with AdamW for the rest"),
            command.add_option("--weight-decay", optimizer.weight_decay, "on matrices alone"),
            command.add_option("--beta1", optimizer.beta1, "AdamW's: of the mean of gradients"),
            command.add_option("--beta2", optimizer.beta2, "AdamW's: of the mean of their squares"),

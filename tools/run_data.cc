@@ -88,8 +88,8 @@ void tell_long_documents(const Dataset& data, int64_t context) {
     }
   }
   if (count == 0) return;
-  fmt::print("data: {} documents are longer than a context of {} tokens, the longest {}: they are split\n",
-             format_count(count), format_count(context), format_count(longest));
+  fmt::print("data: documents longer than a context of {} tokens, which are split: {}, the longest of {}\n",
+             format_count(context), format_count(count), format_count(longest));
 }
 
 // ---- data.json

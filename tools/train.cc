@@ -71,12 +71,13 @@ class ModelTraining final : public TrainingJob {
   TrainingRun& go_on(const RunFolder& folder) override;
 
   MemoryPlan report_memory() const override;
-  RunDescription describe(const RunFolder& folder) override;
+  RunDescription describe() override;
   json finish(const RunFolder& folder, const RunResult& result) const override;
   void print_summary(const json& summary) const override;
   void print_places(const RunFolder& folder) const override;
 
   void set_data(RunData data);
+  TrainingRun& prepare_trainer(const RunFolder& folder);
 
   TrainArguments& options_;
   TrainConfig& config_;
@@ -124,8 +125,9 @@ void ModelTraining::prepare_data(const RunFolder& folder) {
   config_.tokenizer = data_->tokenizer ? "tokenizer" : "";
 }
 
-TrainingRun& ModelTraining::begin(const RunFolder&) {
-  return trainer_.emplace(config_, std::move(data_->training), std::move(data_->held_out), from_);
+TrainingRun& ModelTraining::begin(const RunFolder& folder) {
+  trainer_.emplace(config_, std::move(data_->training), std::move(data_->held_out), from_);
+  return prepare_trainer(folder);
 }
 
 std::vector<std::string> ModelTraining::options_to_leave_out() const {
@@ -145,13 +147,19 @@ int64_t ModelTraining::read_checkpoint(const RunFolder& folder) {
 void ModelTraining::open_data(const RunFolder& folder) { set_data(tapehead::open_data(folder)); }
 
 TrainingRun& ModelTraining::go_on(const RunFolder& folder) {
-  return trainer_.emplace(
+  trainer_.emplace(
       Trainer::resume(folder.checkpoint(), std::move(data_->training), std::move(data_->held_out)));
+  return prepare_trainer(folder);
 }
 
 // ---- Either
 
+/// And refuses what cannot be done with it, before a model is made.
 void ModelTraining::set_data(RunData data) {
+  check<ValueError>(
+      options_.sample_prompts.empty() || data.tokenizer.has_value(),
+      "[train] --sample-prompt needs a tokenizer, and the run has none: name one with --tokenizer");
+  if (options_.capture) CapturedStep::check_possible(config_, default_device());
   data_ = std::move(data);
   if (data_->held_out && data_->tokenizer)
     held_out_bytes_ = target_bytes(*data_->held_out, *data_->tokenizer);
@@ -163,9 +171,17 @@ MemoryPlan ModelTraining::report_memory() const {
       options_.run.memory_limit);
 }
 
-RunDescription ModelTraining::describe(const RunFolder& folder) {
+TrainingRun& ModelTraining::prepare_trainer(const RunFolder& folder) {
   if (options_.capture) trainer_->capture_steps();
   steps_before_ = trainer_->steps_made();
+  if (!options_.sample_prompts.empty()) {
+    samples_.emplace(folder.samples(), trainer_->progress().evaluated_step, options_.sample_prompts,
+                     *data_->tokenizer);
+  }
+  return *trainer_;
+}
+
+RunDescription ModelTraining::describe() {
   const TrainConfig& config = trainer_->config();
   const LanguageModel& model = trainer_->model();
   const std::string step_tokens = format_count(config.batch_size * config.model.n_positions);
@@ -184,13 +200,8 @@ RunDescription ModelTraining::describe(const RunFolder& folder) {
       .held_out_bytes = held_out_bytes_,
       .parameters = model.parameters(),
       .of_head = {model.head_weight()}};
-  if (!options_.sample_prompts.empty()) {
-    check<ValueError>(data_->tokenizer.has_value(),
-                      "[train] --sample-prompt needs a tokenizer, and {} has none", folder.path);
-    samples_.emplace(folder.samples(), trainer_->progress().evaluated_step, options_.sample_prompts,
-                     *data_->tokenizer);
+  if (samples_)
     description.on_evaluation = [this](int64_t step) { samples_->write(trainer_->model(), step); };
-  }
   return description;
 }
 

@@ -62,7 +62,7 @@ class HeadTraining final : public TrainingJob {
   TrainingRun& go_on(const RunFolder& folder) override;
 
   MemoryPlan report_memory() const override;
-  RunDescription describe(const RunFolder& folder) override;
+  RunDescription describe() override;
   json finish(const RunFolder& folder, const RunResult& result) const override;
   void print_summary(const json& summary) const override;
   void print_places(const RunFolder& folder) const override;
@@ -122,7 +122,7 @@ MemoryPlan HeadTraining::report_memory() const {
   return tapehead::report_memory(options_.config, data_, options_.run.memory_limit);
 }
 
-RunDescription HeadTraining::describe(const RunFolder&) {
+RunDescription HeadTraining::describe() {
   const HeadTrainConfig& config = trainer_->config();
   const Tensor& weight = trainer_->parameters()[0].second;
   const std::string batch = format_count(config.batch_size);

@@ -39,7 +39,7 @@ void TrainingJob::resume() {
 }
 
 void TrainingJob::train(RunSession& session, TrainingRun& run, const MemoryPlan& plan) {
-  const RunResult result = session.train(run, describe(session.folder()), plan);
+  const RunResult result = session.train(run, describe(), plan);
   if (!result.finished) return;
   const nlohmann::ordered_json summary = finish(session.folder(), result);
   session.write_summary(summary);  // with which the run has ended: the last file

@@ -53,7 +53,7 @@ class TrainingJob {
 
   /// Says what a step takes. Throws ValueError where that is too much.
   virtual MemoryPlan report_memory() const = 0;
-  virtual RunDescription describe(const RunFolder& folder) = 0;
+  virtual RunDescription describe() = 0;
   /// Writes what a finished run leaves beside its checkpoint, and gives what summary.json is to tell.
   virtual nlohmann::ordered_json finish(const RunFolder& folder, const RunResult& result) const = 0;
   virtual void print_summary(const nlohmann::ordered_json& summary) const = 0;

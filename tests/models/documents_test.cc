@@ -66,7 +66,7 @@ TEST_F(SourcesTest, AFolderIsItsFilesInTheirOrderAndLeavesOutWhatIsNoText) {
               ElementsAre(path("notes/empty.txt"), path("notes/picture.png")));
   write("none/empty.txt", "");
   EXPECT_THAT([&] { find_files(path("none")); },
-              ThrowsMessage<ValueError>(AllOf(HasSubstr("none holds no text"), HasSubstr("1 files"))));
+              ThrowsMessage<ValueError>(AllOf(HasSubstr("none holds no text"), HasSubstr("empty or binary: 1"))));
   EXPECT_THAT([&] { find_files(path("none/empty.txt")); }, ThrowsMessage<ValueError>(HasSubstr("is empty")));
   EXPECT_THAT([&] { find_files(path("missing")); }, ThrowsMessage<ValueError>(HasSubstr("missing")));
   EXPECT_THAT([&] { find_files("/dev/null"); }, ThrowsMessage<ValueError>(HasSubstr("no file or folder")));

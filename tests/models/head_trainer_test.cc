@@ -367,6 +367,16 @@ TEST_F(HeadTrainerTest, MistakesAreSaid) {
   expect([](HeadTrainConfig& c) { c.clip_norm = -1; }, "clip_norm is -1");
   expect([](HeadTrainConfig& c) { c.optimizer.name = "muon"; }, "a head is none: take adamw or sgd");
   Tensor one = Tensor::full({kRows}, -100, DType::i64);
+  // Hazard: with the number of classes given, a run trained on nothing at a loss of 0.
+  for (const int64_t classes : {0, 40}) {
+    HeadTrainConfig c = config();
+    c.classes = classes;
+    EXPECT_THAT(
+        [&] {
+          HeadTrainer(c, {features_, one});
+        },
+        ThrowsMessage<ValueError>(HasSubstr("none of the " + std::to_string(kRows) + " targets counts")));
+  }
   one.mutable_data<int64_t>()[0] = 1;
   EXPECT_THAT(
       [&] {

@@ -57,7 +57,7 @@ TEST_F(Data, DocumentsLongerThanAContextAreToldOfOnce) {
   write_file(folder_ / "long.jsonl", "{\"text\": \"" + numbers + "\"}\n{\"text\": \"short\"}\n");
   const Result result = run(train({"--data", path("long.jsonl"), "--held-out", "0"}));
   ASSERT_EQ(result.status, 0) << result.err;
-  const std::string line = "data: 1 documents are longer than a context of 16 tokens, the longest ";
+  const std::string line = "data: documents longer than a context of 16 tokens, which are split: 1, the longest of ";
   const size_t at = result.out.find(line);
   EXPECT_NE(at, std::string::npos) << result.out;
   EXPECT_EQ(result.out.find(line, at + 1), std::string::npos) << result.out;
@@ -78,7 +78,7 @@ TEST_F(Data, DocumentsThatAreAllEmptyAreNothingToTrainOn) {
   fs::create_directories(folder_ / "nothing");
   write_file(folder_ / "nothing/a.txt", "");
   write_file(folder_ / "nothing/b.txt", "");
-  expect_error(train({"--data", path("nothing")}), 2, "ValueError", "holds no text: 2 files in it are empty");
+  expect_error(train({"--data", path("nothing")}), 2, "ValueError", "holds no text: files in it that are empty or binary: 2");
   EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 

@@ -264,7 +264,7 @@ TEST_F(TrainHead, AHeadIsNoModelAndAModelNoHead) {
   expect_error({"train", "--resume", path("head"), "--steps", "3"}, 2, "ValueError",
                "it is a checkpoint of a head alone, and one of a model is needed here");
   for (const Args& command : {Args{"eval", path("head")}, Args{"generate", path("head")}})
-    expect_error(command, 2, "ValueError", "head");
+    expect_error(command, 2, "ValueError", "a head");
 }
 
 }  // namespace

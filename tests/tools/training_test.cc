@@ -193,6 +193,13 @@ TEST_F(Training, SaysBeforeTheFirstStepWhatWouldFit) {
                "and there are 10.0 KiB");
 }
 
+// Hazard: a mistake that showed after the model was made left a run that could neither go on nor begin again.
+TEST_F(Training, WhatCannotBeRecordedIsRefusedBeforeThereIsARun) {
+  expect_error(train_tiny("run", {"--capture"}), 2, "ValueError", "the cpu records no steps");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/config.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/memory.json"));
+}
+
 TEST_F(Training, DivergenceNamesTheOperationAndKeepsTheLastCheckpoint) {
   // Without a limit to the gradient, weights grow until a product of theirs overflows.
   const Args wild = {"--optimizer", "sgd", "--lr",    "1e12", "--schedule",   "constant",
