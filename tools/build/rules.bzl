@@ -68,7 +68,7 @@ def tapehead_library(name, copts = [], deps = [], **kwargs):
         copts = _copts() + copts,
         include_prefix = "tapehead/" + native.package_name(),
         strip_include_prefix = "/" + native.package_name(),
-        linkstatic = True,  # no shared twin, for which all would be compiled again
+        linkstatic = True,  # no shared twin
         **kwargs
     )
 
