@@ -13,7 +13,7 @@
 
 #include "tapehead/backends/cpu/attention_blocks.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
-#include "tapehead/backends/cpu/parallel.h"
+#include "tapehead/core/parallel.h"
 
 namespace tapehead {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "tapehead/backends/cpu/parallel.h"
 #include "tapehead/core/error.h"
+#include "tapehead/core/parallel.h"
 
 namespace tapehead {
 

@@ -17,7 +17,7 @@
 
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/matmul_one_row.h"
-#include "tapehead/backends/cpu/parallel.h"
+#include "tapehead/core/parallel.h"
 
 // clang-format off
 #undef HWY_TARGET_INCLUDE

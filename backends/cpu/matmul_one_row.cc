@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tapehead/backends/cpu/convert.h"
-#include "tapehead/backends/cpu/parallel.h"
+#include "tapehead/core/parallel.h"
 
 // clang-format off
 #undef HWY_TARGET_INCLUDE

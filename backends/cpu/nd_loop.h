@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "tapehead/backends/cpu/parallel.h"
+#include "tapehead/core/parallel.h"
 #include "tapehead/core/tensor.h"
 
 namespace tapehead {

@@ -1,6 +1,6 @@
 // Rotary positions: every pair of a head's numbers turned by its position's angle.
 #include "tapehead/backends/cpu/cpu_backend.h"
-#include "tapehead/backends/cpu/parallel.h"
+#include "tapehead/core/parallel.h"
 
 namespace tapehead {
 

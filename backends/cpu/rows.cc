@@ -13,7 +13,7 @@
 #include <cmath>
 
 #include "tapehead/backends/cpu/cpu_backend.h"
-#include "tapehead/backends/cpu/parallel.h"
+#include "tapehead/core/parallel.h"
 
 // ---- Kernels on float or double, for each instruction set
 

@@ -7,7 +7,7 @@
 
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
-#include "tapehead/backends/cpu/parallel.h"
+#include "tapehead/core/parallel.h"
 
 // clang-format off
 #undef HWY_TARGET_INCLUDE

@@ -15,9 +15,9 @@
 
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
-#include "tapehead/backends/cpu/parallel.h"
 #include "tapehead/backends/normal_pair.h"
 #include "tapehead/backends/optimizer_steps.h"
+#include "tapehead/core/parallel.h"
 
 // ---- Vector code, for each instruction set
 
