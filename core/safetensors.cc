@@ -259,9 +259,8 @@ SafetensorsFile SafetensorsFile::read(const std::string& path, const std::shared
     }
     const DType dtype = *known;
     const int64_t entry_bytes = entry.offsets[1] - entry.offsets[0];
-    int64_t wanted;
     check<ValueError>(
-        !__builtin_mul_overflow(shape.numel(), size_of(dtype), &wanted) && wanted == entry_bytes,
+        entry_bytes % size_of(dtype) == 0 && entry_bytes / size_of(dtype) == shape.numel(),
         "[safetensors] {}: entry \"{}\" of shape {} and dtype {} has {} bytes, which does not fit", path,
         entry.name, shape, entry.dtype, entry_bytes);
     char* data = bytes + data_begin + entry.offsets[0];

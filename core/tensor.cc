@@ -4,11 +4,15 @@
 
 namespace tapehead {
 
-Tensor::Tensor(Shape shape, DType dtype, Device device) : impl_(std::make_shared<Impl>()) {
+int64_t bytes_of(const Shape& shape, DType dtype) {
   int64_t bytes;
   check<ValueError>(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes),
                     "a tensor of shape {} and dtype {} has too many bytes", shape, dtype);
-  impl_->storage = std::make_shared<Storage>(device, bytes);
+  return bytes;
+}
+
+Tensor::Tensor(Shape shape, DType dtype, Device device) : impl_(std::make_shared<Impl>()) {
+  impl_->storage = std::make_shared<Storage>(device, bytes_of(shape, dtype));
   impl_->strides = shape.contiguous_strides();
   impl_->shape = std::move(shape);
   impl_->dtype = dtype;

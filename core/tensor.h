@@ -20,6 +20,9 @@ namespace tapehead {
 
 struct GradientSlot;  // core/tape.h
 
+/// Bytes of a tensor's elements. Throws ValueError if they do not fit an int64.
+int64_t bytes_of(const Shape& shape, DType dtype);
+
 class Tensor {
  public:
   /// No tensor: an argument left out, a gradient that does not exist. Only defined() may be called on it.

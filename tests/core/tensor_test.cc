@@ -46,6 +46,13 @@ TEST(Tensor, TakesAsManyValuesAsItsShapeHas) {
   EXPECT_THROW(Tensor::from<float>({0}, std::vector<float>(1)), ValueError);
 }
 
+TEST(Tensor, BytesThatFitNoInt64AreRefused) {
+  EXPECT_EQ(bytes_of({(int64_t{1} << 60) - 1}, DType::f64), std::numeric_limits<int64_t>::max() - 7);
+  EXPECT_EQ(bytes_of({3, 0}, DType::f16), 0);
+  EXPECT_THAT([] { bytes_of({int64_t{1} << 60}, DType::f64); },
+              ThrowsMessage<ValueError>(AllOf(HasSubstr("1152921504606846976"), HasSubstr("f64"))));
+}
+
 TEST(Tensor, TooManyBytesAreRefusedBeforeAnyIsAllocated) {
   EXPECT_THAT([] { Tensor({int64_t{1} << 61}); }, ThrowsMessage<ValueError>(HasSubstr("too many bytes")));
 }
