@@ -16,7 +16,8 @@ std::string read_file(const std::string& path);
 
 /// Puts `bytes` at `path`, replacing what was there. After a crash the old file or the new one is there,
 /// whole. Whatever the machine refuses (no such folder, no permission, a full disk) is a SystemError with its
-/// reason, and then nothing has changed.
+/// reason; then nothing has changed, unless all that failed was to sync the folder: the new file is there, and
+/// a crash may bring the old one back.
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
 /// Gives the file `existing` a second name, `path`, replacing what was there: a hard link, or a copy where

@@ -32,7 +32,7 @@ Tensor unsqueeze(const Tensor& x, int64_t axis);
 /// x's elements, dense in row-major order: x itself if they are so already, else a copy.
 Tensor contiguous(const Tensor& x);
 
-/// x in another floating dtype, rounded to nearest even: a copy.
+/// x in another floating dtype, rounded to nearest even: a copy, but for the dtype that it has already.
 /// Throws TypeError if x requires a gradient and dtype is an integer.
 Tensor cast(const Tensor& x, DType dtype);
 
