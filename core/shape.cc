@@ -20,9 +20,9 @@ Shape::Shape(std::vector<int64_t> sizes) : sizes_(std::move(sizes)) {
   if (empty) numel_ = 0;
 }
 
-int64_t Shape::normalize_axis(int64_t axis) const {
+int64_t Shape::normalize_axis(int64_t axis, std::string_view op) const {
   const int64_t n = dim();
-  check<ValueError>(-n <= axis && axis < n, "axis {} is out of range for shape {}", axis, *this);
+  check<ValueError>(-n <= axis && axis < n, "[{}] axis {} is out of range for shape {}", op, axis, *this);
   return axis < 0 ? axis + n : axis;
 }
 
@@ -38,19 +38,20 @@ Strides Shape::contiguous_strides() const {
 
 Shape Shape::with(int64_t axis, int64_t size) const {
   std::vector<int64_t> sizes = sizes_;
-  sizes[static_cast<size_t>(normalize_axis(axis))] = size;
+  sizes[static_cast<size_t>(normalize_axis(axis, "with"))] = size;
   return Shape(std::move(sizes));
 }
 
 Shape Shape::without(int64_t axis) const {
   std::vector<int64_t> sizes = sizes_;
-  sizes.erase(sizes.begin() + normalize_axis(axis));
+  sizes.erase(sizes.begin() + normalize_axis(axis, "without"));
   return Shape(std::move(sizes));
 }
 
-Shape Shape::insert(int64_t axis, int64_t size) const {
+Shape Shape::insert(int64_t axis, int64_t size, std::string_view op) const {
   const int64_t n = dim() + 1;
-  check<ValueError>(-n <= axis && axis < n, "axis {} is out of range to insert into shape {}", axis, *this);
+  check<ValueError>(-n <= axis && axis < n, "[{}] axis {} is out of range to insert into shape {}", op, axis,
+                    *this);
   std::vector<int64_t> sizes = sizes_;
   sizes.insert(sizes.begin() + (axis < 0 ? axis + n : axis), size);
   return Shape(std::move(sizes));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tapehead/core/error.h"
@@ -27,17 +28,18 @@ class Shape {
   int64_t numel() const { return numel_; }
 
   /// Size along `axis`; negative axes count from the back. Throws ValueError out of range.
-  int64_t operator[](int64_t axis) const { return sizes_[static_cast<size_t>(normalize_axis(axis))]; }
-  /// `axis` in [0, dim()). Throws ValueError out of range.
-  int64_t normalize_axis(int64_t axis) const;
+  int64_t operator[](int64_t axis) const { return sizes_[static_cast<size_t>(normalize_axis(axis, "size"))]; }
+  /// `axis` in [0, dim()). Throws ValueError that begins with [op] out of range.
+  int64_t normalize_axis(int64_t axis, std::string_view op) const;
 
   /// Strides of a dense row-major tensor of this shape.
   Strides contiguous_strides() const;
 
   /// This shape with the size along `axis` replaced; without `axis`; with `size` inserted before `axis`.
+  /// Throw ValueError out of range; insert's begins with [op].
   Shape with(int64_t axis, int64_t size) const;
   Shape without(int64_t axis) const;
-  Shape insert(int64_t axis, int64_t size) const;
+  Shape insert(int64_t axis, int64_t size, std::string_view op = "insert") const;
 
   auto begin() const { return sizes_.begin(); }
   auto end() const { return sizes_.end(); }

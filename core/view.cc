@@ -60,7 +60,7 @@ Tensor permute(const Tensor& x, const std::vector<int64_t>& order) {
   check<ValueError>(static_cast<int64_t>(order.size()) == x.dim(), "[permute] {} axes for shape {}",
                     order.size(), x.shape());
   for (size_t i = 0; i < order.size(); ++i) {
-    const int64_t axis = x.shape().normalize_axis(order[i]);
+    const int64_t axis = x.shape().normalize_axis(order[i], "permute");
     check<ValueError>(inverse[static_cast<size_t>(axis)] < 0, "[permute] axis {} of shape {} is named twice",
                       axis, x.shape());
     inverse[static_cast<size_t>(axis)] = static_cast<int64_t>(i);
@@ -74,8 +74,8 @@ Tensor permute(const Tensor& x, const std::vector<int64_t>& order) {
 Tensor transpose(const Tensor& x, int64_t a, int64_t b) {
   std::vector<int64_t> order(static_cast<size_t>(x.dim()));
   std::iota(order.begin(), order.end(), 0);
-  std::swap(order[static_cast<size_t>(x.shape().normalize_axis(a))],
-            order[static_cast<size_t>(x.shape().normalize_axis(b))]);
+  std::swap(order[static_cast<size_t>(x.shape().normalize_axis(a, "transpose"))],
+            order[static_cast<size_t>(x.shape().normalize_axis(b, "transpose"))]);
   return permute(x, order);
 }
 
@@ -90,7 +90,7 @@ static Tensor slice_alias(const Tensor& x, int64_t axis, int64_t begin, int64_t 
 }
 
 Tensor slice(const Tensor& x, int64_t axis, int64_t begin, int64_t end, int64_t step) {
-  axis = x.shape().normalize_axis(axis);
+  axis = x.shape().normalize_axis(axis, "slice");
   check<ValueError>(step >= 1, "[slice] step {} along axis {} of shape {}: it is at least 1", step, axis,
                     x.shape());
   const int64_t size = x.size(axis);
@@ -106,7 +106,7 @@ Tensor slice(const Tensor& x, int64_t axis, int64_t begin, int64_t end, int64_t 
 }
 
 Tensor select(const Tensor& x, int64_t axis, int64_t index) {
-  axis = x.shape().normalize_axis(axis);
+  axis = x.shape().normalize_axis(axis, "select");
   const int64_t size = x.size(axis);
   check<ValueError>(-size <= index && index < size,
                     "[select] index {} is out of range along axis {} of shape {}", index, axis, x.shape());
@@ -124,12 +124,15 @@ Tensor expand(const Tensor& x, const Shape& shape) {
 }
 
 Tensor squeeze(const Tensor& x, int64_t axis) {
+  axis = x.shape().normalize_axis(axis, "squeeze");
   check<ValueError>(x.size(axis) == 1, "[squeeze] axis {} of shape {} has size {}, not 1", axis, x.shape(),
                     x.size(axis));
   return reshape(x, x.shape().without(axis).sizes());
 }
 
-Tensor unsqueeze(const Tensor& x, int64_t axis) { return reshape(x, x.shape().insert(axis, 1).sizes()); }
+Tensor unsqueeze(const Tensor& x, int64_t axis) {
+  return reshape(x, x.shape().insert(axis, 1, "unsqueeze").sizes());
+}
 
 Tensor contiguous(const Tensor& x) {
   if (x.is_contiguous()) return x;

@@ -5,20 +5,22 @@
 
 namespace tapehead {
 
-static void check_devices_of(const char* op, const std::vector<Tensor>& tensors) {
-  for (size_t i = 1; i < tensors.size(); ++i)
-    check_devices(op, {{"tensors", tensors[0], 0}, {"tensors", tensors[i], i}});
+static void check_alike(const char* op, const std::vector<Tensor>& tensors) {
+  check<ValueError>(!tensors.empty(), "[{}] needs at least one tensor", op);
+  const Tensor& head = tensors[0];
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    check_devices(op, {{"tensors", head, 0}, {"tensors", tensors[i], i}});
+    check<TypeError>(tensors[i].dtype() == head.dtype(), "[{}] takes tensors of one dtype, not {} and {}", op,
+                     head.dtype(), tensors[i].dtype());
+  }
 }
 
 Tensor concat(const std::vector<Tensor>& tensors, int64_t axis) {
-  check<ValueError>(!tensors.empty(), "[concat] needs at least one tensor");
-  check_devices_of("concat", tensors);
+  check_alike("concat", tensors);
   const Tensor& head = tensors[0];
-  axis = head.shape().normalize_axis(axis);
+  axis = head.shape().normalize_axis(axis, "concat");
   std::vector<int64_t> ends;  // of each tensor, along `axis` of the result
   for (const Tensor& x : tensors) {
-    check<TypeError>(x.dtype() == head.dtype(), "[concat] takes tensors of one dtype, not {} and {}",
-                     head.dtype(), x.dtype());
     check<ValueError>(x.dim() == head.dim() && x.shape().without(axis) == head.shape().without(axis),
                       "[concat] shapes {} and {} differ elsewhere than along axis {}", head.shape(),
                       x.shape(), axis);
@@ -37,14 +39,13 @@ Tensor concat(const std::vector<Tensor>& tensors, int64_t axis) {
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, int64_t axis) {
-  check<ValueError>(!tensors.empty(), "[stack] needs at least one tensor");
-  check_devices_of("stack", tensors);
-  axis = Shape(tensors[0].shape().insert(0, 1)).normalize_axis(axis);
+  check_alike("stack", tensors);
+  const Shape sliced = tensors[0].shape().insert(axis, 1, "stack");
   std::vector<Tensor> slices;
   for (const Tensor& x : tensors) {
     check<ValueError>(x.shape() == tensors[0].shape(), "[stack] shapes {} and {} differ", tensors[0].shape(),
                       x.shape());
-    slices.push_back(unsqueeze(x, axis));
+    slices.push_back(reshape(x, sliced.sizes()));
   }
   return concat(slices, axis);
 }

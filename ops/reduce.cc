@@ -17,9 +17,7 @@ struct Reduced {
     check_operands(op, {{"x", x}});
     std::vector<bool> gone(static_cast<size_t>(x.dim()), axes.empty());
     for (const int64_t axis : axes) {
-      check<ValueError>(axis >= -x.dim() && axis < x.dim(), "[{}] axis {} is out of range for shape {}", op,
-                        axis, x.shape());
-      const size_t i = static_cast<size_t>(x.shape().normalize_axis(axis));
+      const size_t i = static_cast<size_t>(x.shape().normalize_axis(axis, op));
       check<ValueError>(!gone[i], "[{}] axis {} of shape {} is given twice", op, axis, x.shape());
       gone[i] = true;
     }

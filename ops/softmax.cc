@@ -21,9 +21,7 @@ static Tensor apply(const char* name, const Tensor& x, bool log) {
 
 static Tensor apply(const char* name, const Tensor& x, int64_t axis, bool log) {
   check_operands(name, {{"x", x}});
-  check<ValueError>(axis >= -x.dim() && axis < x.dim(), "[{}] axis {} is out of range for shape {}", name,
-                    axis, x.shape());
-  if (x.shape().normalize_axis(axis) == x.dim() - 1) return apply(name, x, log);
+  if (x.shape().normalize_axis(axis, name) == x.dim() - 1) return apply(name, x, log);
   return transpose(apply(name, transpose(x, axis, -1), log), axis, -1);
 }
 

@@ -41,7 +41,7 @@ TEST(Shape, AxesCountFromBothEnds) {
   const Shape s = {2, 3, 4};
   EXPECT_EQ(s[0], 2);
   EXPECT_EQ(s[-1], 4);
-  EXPECT_EQ(s.normalize_axis(-3), 0);
+  EXPECT_EQ(s.normalize_axis(-3, "test"), 0);
   for (const int64_t axis : {int64_t{3}, int64_t{-4}, std::numeric_limits<int64_t>::min()}) {
     EXPECT_THAT([&] { s[axis]; },
                 ThrowsMessage<ValueError>(AllOf(HasSubstr(std::to_string(axis)), HasSubstr("(2, 3, 4)"))));

@@ -302,6 +302,20 @@ TEST(View, SqueezeWantsSizeOne) {
   EXPECT_THROW(unsqueeze(iota({2}), 2), ValueError);
 }
 
+TEST(View, AxesOutOfRangeNameTheOp) {
+  const Tensor x = iota({2, 1});
+  const auto refuse = [](const std::function<void()>& call, const std::string& op) {
+    expect_error<ValueError>(call, "[" + op + "] axis 5 is out of range");
+  };
+  refuse([&] { transpose(x, 0, 5); }, "transpose");
+  refuse([&] { permute(x, {0, 5}); }, "permute");
+  refuse([&] { slice(x, 5, 0, 1); }, "slice");
+  refuse([&] { select(x, 5, 0); }, "select");
+  refuse([&] { squeeze(x, 5); }, "squeeze");
+  refuse([&] { unsqueeze(x, 5); }, "unsqueeze");
+  refuse([&] { x.size(5); }, "size");
+}
+
 TEST(View, CastConvertsTheGradientBack) {
   Tensor x = Tensor::full({2}, 1.5).set_requires_grad();
   const Tensor y = cast(x, DType::f64);

@@ -68,12 +68,13 @@ TEST(Concat, Errors) {
   expect_error<ValueError>([&] { concat({}, 0); }, "[concat]");
   expect_error<ValueError>([&] { concat({a, b}, 0); }, "(2, 3) and (2, 4)");
   expect_error<ValueError>([&] { concat({a, Tensor({2})}, 0); }, "(2,)");
-  expect_error<ValueError>([&] { concat({a, a}, 2); }, "2");
+  expect_error<ValueError>([&] { concat({a, a}, 2); }, "[concat] axis 2 is out of range for shape (2, 3)");
   expect_error<ValueError>([&] { concat({Tensor::scalar(1)}, 0); }, "0");
   expect_error<TypeError>([&] { concat({a, a.to(DType::f64)}, 0); }, "f64");
   expect_error<ValueError>([&] { stack({a, b}, 0); }, "[stack]");
   expect_error<ValueError>([&] { stack({}, 0); }, "[stack]");
-  expect_error<ValueError>([&] { stack({a, a}, 3); }, "3");
+  expect_error<ValueError>([&] { stack({a, a}, 3); }, "[stack] axis 3 is out of range");
+  expect_error<TypeError>([&] { stack({a, a.to(DType::f64)}, 0); }, "[stack] takes tensors of one dtype");
 }
 
 }  // namespace
