@@ -15,7 +15,8 @@ static constexpr int64_t kStepsPerDoubling = 8;  // sizes that are told apart: 1
 
 int64_t MemoryCache::block_size(int64_t bytes) {
   const auto floor = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes)));
-  const int64_t step = kKeeps ? std::max(kAlignment, floor / kStepsPerDoubling) : kAlignment;
+  // What is not kept is as large as it was asked for: a sanitizer sees the first byte beyond.
+  const int64_t step = kKeeps ? std::max(kAlignment, floor / kStepsPerDoubling) : 1;
   return (bytes + step - 1) / step * step;
 }
 
