@@ -60,13 +60,21 @@ namespace {
 
 // Adds buffers that are wanted, and counts them.
 struct Builder {
+  // A peak adds up what at most three passes' buffers take.
+  static constexpr int64_t kMost = int64_t{1} << 61;
+
   PassPlan& pass;
   int64_t bytes = 0;
 
   void add(bool wanted, std::string name, DType dtype, Shape shape, Lifetime lifetime) {
     if (!wanted) return;
+    const int64_t more = bytes_of(shape, dtype);
+    check<ValueError>(more <= kMost - bytes,
+                      "[linear_cross_entropy] {} of shape {} and dtype {}, and {} bytes besides: more than a "
+                      "pass may take, {}",
+                      name, shape, dtype, bytes, kMost);
+    bytes += more;
     pass.buffers.push_back({std::move(name), dtype, std::move(shape), lifetime});
-    bytes += pass.buffers.back().bytes();
   }
 };
 
@@ -193,7 +201,7 @@ PathPlan plan_reference(const LinearCrossEntropyProblem& p, const CrossEntropyAr
   g.add(p.weight_grad, "weight gradient", p.dtype, {p.C, p.F}, Lifetime::result);
   g.add(p.bias && p.bias_grad, "bias gradient", p.dtype, {p.C}, Lifetime::result);
   // What forward kept is freed once the logits' gradient is there, before the products.
-  const int64_t logits = p.N * p.C * size_of(p.dtype);
+  const int64_t logits = bytes_of({p.N, p.C}, p.dtype);
   plan.backward.peak_bytes =
       plan.forward.bytes(Lifetime::result) +
       std::max(plan.forward.bytes(Lifetime::until_backward) + plan.backward.bytes(Lifetime::pass),

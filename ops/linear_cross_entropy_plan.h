@@ -31,7 +31,7 @@ struct PlannedBuffer {
   Shape shape;
   Lifetime lifetime;
 
-  int64_t bytes() const { return shape.numel() * size_of(dtype); }
+  int64_t bytes() const { return bytes_of(shape, dtype); }
 };
 
 /// The buffers of one pass, in the order in which they are allocated.
@@ -89,7 +89,8 @@ LinearCrossEntropyProblem problem_of(const Tensor& input, const Tensor& weight, 
 
 /// The plan for dense arguments of a two-dimensional weight. Of `args`, tensors are not read. Memory that
 /// products take for themselves (packed and widened panels), and sorting what a gradient filter leaves
-/// (some 20 bytes an entry), is not in it. Throws what resolve() does.
+/// (some 20 bytes an entry), is not in it. Throws what resolve() does, and ValueError for sizes whose buffers
+/// take more than 2^61 bytes in a pass.
 LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropyProblem& problem,
                                                  const LinearCrossEntropyArgs& args);
 

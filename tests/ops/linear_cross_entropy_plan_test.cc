@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <string>
+
 #include "tapehead/core/memory.h"
 #include "tapehead/tests/testing.h"
 
@@ -137,6 +140,19 @@ TEST(LinearCrossEntropyPlan, NamesBuffersChunksAndAdvice) {
   EXPECT_FALSE(plan.chunked.forward.allocate("no such buffer", {}).defined());
   EXPECT_FALSE(plan_linear_cross_entropy({.N = 10, .F = 256, .C = 100}, args).chunking_pays);
   EXPECT_LT(plan.chunked.forward.peak_bytes, plan.reference.forward.peak_bytes);
+}
+
+// 3e9 · 3e9 elements fit an int64, their bytes do not; and where each buffer's do, their sum may not.
+TEST(LinearCrossEntropyPlan, SizesWhoseBytesOverflowAreRefused) {
+  const auto refuse = [](int64_t N, int64_t F, int64_t C, const std::string& part) {
+    LinearCrossEntropyArgs args;
+    args.options = Options({.batch_chunk_size = 1});
+    expect_error<ValueError>([&] { plan_linear_cross_entropy({.N = N, .F = F, .C = C}, args); }, part);
+  };
+  refuse(3'000'000'000, 1, 3'000'000'000, "(3000000000, 3000000000) and dtype f32 has too many bytes");
+  refuse(int64_t{1} << 30, 1, (int64_t{1} << 29) + 1, "logits of shape (1073741824, 536870913)");
+  refuse(8, int64_t{1} << 29, int64_t{1} << 30, "weight gradient of shape (1073741824, 536870912)");
+  refuse(std::numeric_limits<int64_t>::max(), 1, 1, "too many bytes");
 }
 
 // The cap of "auto" keeps the chunked peak under the reference path's, also where F >= C, but for a few

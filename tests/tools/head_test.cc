@@ -298,6 +298,8 @@ TEST_F(Head, PlansGemmasHead) {
   expect_error({"plan", "--rows", "-1", "--features", "1", "--classes", "1"}, 2, "ValueError", "--rows -1");
   expect_error({"plan", "--rows", "2", "--features", "1", "--classes", "1", "--ignored-rows", "3"}, 2,
                "ValueError", "--ignored-rows 3");
+  expect_error({"plan", "--rows", "3000000000", "--features", "1", "--classes", "3000000000"}, 2,
+               "ValueError", "too many bytes");
   expect_error({"plan", "--rows", "2", "--features", "1", "--classes", "1", "--dtype", "i64"}, 2,
                "ValueError", "--dtype i64");
   expect_error({"plan", "--rows", "2", "--features", "1", "--classes", "1", "--fit", "big"}, 2, "ValueError",
