@@ -281,9 +281,8 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropyProblem
   LinearCrossEntropyPlan plan;
   plan.options = args.options.value_or(LinearCrossEntropyOptions())
                      .resolve(p.N, p.F, p.C, p.dtype, p.device, p.probabilities);
-  for (int64_t left = p.N - p.ignored_rows; left > 0; left -= plan.chunks.back()) {
-    plan.chunks.push_back(std::min(left, plan.options.batch_chunk_size));
-  }
+  const int64_t n = p.N - p.ignored_rows, B = plan.options.batch_chunk_size;
+  plan.chunks = n / B + (n % B != 0);
   plan.chunked = plan_chunked(p, args, plan.options);
   plan.reference = plan_reference(p, args);
   plan.chunking_pays = p.N >= p.F && p.C > p.F;

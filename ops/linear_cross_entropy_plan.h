@@ -72,10 +72,10 @@ struct LinearCrossEntropyProblem {
 
 struct LinearCrossEntropyPlan {
   ResolvedLinearCrossEntropyOptions options;
-  std::vector<int64_t> chunks;  ///< rows of each, in order
-  PathPlan chunked;             ///< with these options, or the default ones where the arguments have none
-  PathPlan reference;           ///< the whole logits
-  bool chunking_pays = false;   ///< N >= F and C > F: below that the reference path is cheaper
+  int64_t chunks = 0;          ///< of options.batch_chunk_size rows each, the last of what is left
+  PathPlan chunked;            ///< with these options, or the default ones where the arguments have none
+  PathPlan reference;          ///< the whole logits
+  bool chunking_pays = false;  ///< N >= F and C > F: below that the reference path is cheaper
 };
 
 /// The problem that a call with a two-dimensional weight is. Reads target and token weights, and throws what

@@ -136,7 +136,7 @@ json describe(const Case& c, const LinearCrossEntropyArgs& args, const Outcome& 
     result["plan_bytes"] = (chunked ? plan.chunked : plan.reference).peak_bytes();
     if (chunked) {
       result["options"] = to_json(plan.options);
-      result["chunks"] = plan.chunks.size();
+      result["chunks"] = plan.chunks;
     }
   }
   result["peak_bytes"] = outcome.peak_bytes;

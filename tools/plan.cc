@@ -146,7 +146,7 @@ void run(PlanOptions o) {
   if (o.as_json) {
     json result = {{"options", to_json(plan.options)},
                    {"rows_per_chunk", plan.options.batch_chunk_size},
-                   {"chunks", plan.chunks.size()},
+                   {"chunks", plan.chunks},
                    {"buffers", buffers_json(plan.chunked)},
                    {"forward_peak_bytes", plan.chunked.forward.peak_bytes},
                    {"backward_peak_bytes", plan.chunked.backward.peak_bytes},
@@ -167,7 +167,7 @@ void run(PlanOptions o) {
   }
 
   fmt::print("{}\n", title);
-  fmt::print("{} chunks of {} rows; policy {}, arithmetic in {}\n\n", format_count(std::ssize(plan.chunks)),
+  fmt::print("{} chunks of {} rows; policy {}, arithmetic in {}\n\n", format_count(plan.chunks),
              format_count(plan.options.batch_chunk_size), name(plan.options.acc_policy),
              name(plan.options.acc_dtype));
   if (!o.head.reference) print_path("chunked", plan.chunked);

@@ -132,14 +132,24 @@ TEST(LinearCrossEntropyPlan, NamesBuffersChunksAndAdvice) {
   args.options = Options({.batch_chunk_size = 64});
   const LinearCrossEntropyPlan plan =
       plan_linear_cross_entropy({.N = 1000, .F = 256, .C = 8192, .ignored_rows = 100}, args);
-  EXPECT_EQ(plan.chunks.size(), 15u);
-  EXPECT_EQ(plan.chunks.back(), 4);
+  EXPECT_EQ(plan.chunks, 15) << "14 of 64 rows and one of 4";
   EXPECT_TRUE(plan.chunking_pays);
   const Tensor logits = plan.chunked.forward.allocate("logits", {});
   EXPECT_EQ(logits.shape(), Shape({64, 8192}));
   EXPECT_FALSE(plan.chunked.forward.allocate("no such buffer", {}).defined());
   EXPECT_FALSE(plan_linear_cross_entropy({.N = 10, .F = 256, .C = 100}, args).chunking_pays);
   EXPECT_LT(plan.chunked.forward.peak_bytes, plan.reference.forward.peak_bytes);
+}
+
+TEST(LinearCrossEntropyPlan, RowsThatChunksDivideLeaveNoOther) {
+  LinearCrossEntropyArgs args;
+  args.options = Options({.batch_chunk_size = 64});
+  EXPECT_EQ(plan_linear_cross_entropy({.N = 128, .F = 1, .C = 1}, args).chunks, 2);
+  EXPECT_EQ(plan_linear_cross_entropy({.N = 128, .F = 1, .C = 1, .ignored_rows = 128}, args).chunks, 0);
+  // As a list of their rows these took 8 TB.
+  args.options = Options({.batch_chunk_size = 1});
+  EXPECT_EQ(plan_linear_cross_entropy({.N = int64_t{1} << 40, .F = 1, .C = 1}, args).chunks,
+            int64_t{1} << 40);
 }
 
 // 3e9 · 3e9 elements fit an int64, their bytes do not; and where each buffer's do, their sum may not.
