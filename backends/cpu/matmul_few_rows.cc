@@ -13,10 +13,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <vector>
 
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/matmul_one_row.h"
+#include "tapehead/backends/cpu/workspace.h"
 #include "tapehead/core/parallel.h"
 
 // clang-format off
@@ -125,7 +125,7 @@ template <int V>
 void ByColumns(float alpha, const Matrix& a, const Matrix& b, float beta, int64_t M, int64_t N, int64_t K,
                float* y, int64_t y_row) {
   const int64_t width = V * static_cast<int64_t>(hn::Lanes(F32())), tiles = (M + width - 1) / width;
-  std::vector<float> packed(static_cast<size_t>(tiles * K * width)), a_row(static_cast<size_t>(K));
+  Workspace<float> packed(static_cast<size_t>(tiles * K * width)), a_row(static_cast<size_t>(K));
   for (int64_t m = 0; m < M; ++m) {
     a.widen(m, 0, K, a_row.data());
     float* to = packed.data() + m / width * K * width + m % width;
@@ -134,9 +134,9 @@ void ByColumns(float alpha, const Matrix& a, const Matrix& b, float beta, int64_
   // So many columns are turned back together: y's lines are then written whole.
   constexpr int64_t kGroup = 4 * kTileRows;
   parallel_for((N + kGroup - 1) / kGroup, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> sums(static_cast<size_t>(tiles * kGroup * width));
+    Workspace<float> sums(static_cast<size_t>(tiles * kGroup * width));
     const bool narrow = b.dtype != DType::f32;
-    std::vector<float> wide(narrow ? static_cast<size_t>(kGroup * kRun) : 0);
+    Workspace<float> wide(narrow ? static_cast<size_t>(kGroup * kRun) : 0);
     for (int64_t group = begin; group < end; ++group) {
       const int64_t first = group * kGroup, columns = std::min(kGroup, N - first);
       std::fill(sums.begin(), sums.end(), 0.f);
@@ -184,7 +184,7 @@ void ByRows(float alpha, const Matrix& a, const Matrix& b, float beta, int64_t M
     // width.
     const int64_t left = begin * width, last = std::min(N, end * width), edge = last % width;
     const bool narrow = b.dtype != DType::f32;
-    std::vector<float> a_run(static_cast<size_t>(M * kRun)), b_run(static_cast<size_t>(kRun * width)),
+    Workspace<float> a_run(static_cast<size_t>(M * kRun)), b_run(static_cast<size_t>(kRun * width)),
         b_wide(narrow ? static_cast<size_t>(kRun * (last - left)) : 0),
         y_edge(static_cast<size_t>(kTileRows * width));
     for (int64_t m = 0; m < M; ++m) {

@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <vector>
 
 #include "tapehead/backends/cpu/convert.h"
+#include "tapehead/backends/cpu/workspace.h"
 #include "tapehead/core/parallel.h"
 
 // clang-format off
@@ -99,7 +99,7 @@ void ByColumns(float alpha, const float* a, const Lines& columns, float beta, in
                float* y) {
   constexpr int64_t kRun = 1024;  // of 8 columns: what is widened stays in the first-level cache
   parallel_for(N, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> wide(columns.dtype == DType::f32 ? 0 : static_cast<size_t>(kTogether * kRun));
+    Workspace<float> wide(columns.dtype == DType::f32 ? 0 : static_cast<size_t>(kTogether * kRun));
     for_each_group(begin, end, [&](int64_t n, auto count) {
       float sums[kTogether] = {};
       for (int64_t k = 0; k < K; k += kRun) {
@@ -122,7 +122,7 @@ void ByRows(float alpha, const float* a, const Lines& rows, float beta, int64_t 
     const int64_t begin = first * lanes, end = std::min(last * lanes, N);
     const bool narrow = rows.dtype != DType::f32;
     const int64_t width = narrow ? std::min(kWide, end - begin) : end - begin;
-    std::vector<float> sums(static_cast<size_t>(end - begin)),
+    Workspace<float> sums(static_cast<size_t>(end - begin)),
         wide(narrow ? static_cast<size_t>(kTogether * width) : 0);
     for (int64_t n = begin; n < end; ++n) y[n] = beta == 0 ? 0 : beta * y[n];
     for (int64_t run = 0; run < K; run += kRun) {
@@ -141,7 +141,7 @@ void ByRows(float alpha, const float* a, const Lines& rows, float beta, int64_t 
 
 void OneRow(double alpha, const Tensor& a, const Tensor& b, double beta, Tensor& y) {
   const int64_t N = y.size(1), K = a.size(1);
-  std::vector<float> wide(static_cast<size_t>(K));
+  Workspace<float> wide(static_cast<size_t>(K));
   convert_run(a.dtype(), a.raw_data(), DType::f32, wide.data(), K);
   const bool by_rows = b.strides()[1] == 1;
   const Lines lines = {b.dtype(), static_cast<const std::byte*>(b.raw_data()), b.strides()[by_rows ? 0 : 1]};

@@ -9,6 +9,7 @@
 
 #include "tapehead/backends/cpu/cpu_backend.h"
 #include "tapehead/backends/cpu/nd_loop.h"
+#include "tapehead/backends/cpu/workspace.h"
 #include "tapehead/core/compensated_sum.h"
 
 namespace tapehead {
@@ -99,7 +100,7 @@ static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge
                  [&](int64_t begin, int64_t end) { fold_range(0, elements, begin, end, finish); });
     return;
   }
-  std::vector<A> partial(static_cast<size_t>(parts * outputs), initial);
+  Workspace<A> partial(static_cast<size_t>(parts * outputs), initial);
   parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
       A* row = partial.data() + part * outputs;
@@ -109,7 +110,7 @@ static void reduce(const Tensor& x, const Tensor& y, A initial, Fold fold, Merge
   });
   const A* output = partial.data();
   fold_range(0, 0, 0, outputs, [&](int64_t at, int64_t step, std::span<const A> acc) {
-    std::vector<A> joined(acc.begin(), acc.end());
+    Workspace<A> joined(acc.begin(), acc.end());
     for (A& total : joined) {
       for (int64_t part = 0; part < parts; ++part) merge(total, output[part * outputs]);
       ++output;
@@ -126,7 +127,7 @@ static void reduce_sum(const Tensor& x, const Tensor& y, const Finish<double>& f
         x, y, {}, [](CompensatedSum& acc, T v) { acc.add(v); },
         [](CompensatedSum& acc, const CompensatedSum& part) { acc.add(part); },
         [&](int64_t at, int64_t step, std::span<const CompensatedSum> sums) {
-          std::vector<double> totals;
+          Workspace<double> totals;
           for (const CompensatedSum& sum : sums) totals.push_back(sum.value());
           finish(at, step, totals);
         });

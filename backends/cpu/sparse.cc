@@ -3,10 +3,10 @@
 // Both directions come down to one loop: a row of sums that stays in the first-level cache, to which rows
 // from everywhere in memory are added, four at once, while the next four are on their way.
 #include <algorithm>
-#include <vector>
 
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
+#include "tapehead/backends/cpu/workspace.h"
 #include "tapehead/core/parallel.h"
 
 // clang-format off
@@ -106,16 +106,8 @@ struct Scratch {
     terms.reserve(static_cast<size_t>(most_terms));
   }
 
-  // One for each thread: made before the threads are, where memory may run out.
-  static std::vector<Scratch> for_threads(int64_t F, int64_t most_terms) {
-    std::vector<Scratch> all;
-    for (int t = 0; t < omp_get_max_threads(); ++t) all.emplace_back(F, most_terms);
-    return all;
-  }
-  static Scratch& of(std::vector<Scratch>& all) { return all[static_cast<size_t>(omp_get_thread_num())]; }
-
-  std::vector<W> wide, sums;
-  std::vector<Term<W>> terms;
+  Workspace<W> wide, sums;
+  Workspace<Term<W>> terms;
 };
 
 template <class W>
@@ -126,9 +118,8 @@ void SparseMatmul(const SparseRows& s, const Tensor& table, Tensor& y) {
   const W* value = s.value.data<W>();
   const Rows from(table);
   char* out = static_cast<char*>(y.mutable_raw_data());
-  std::vector<Scratch<W>> scratches = Scratch<W>::for_threads(F, S);
   parallel_for(R, 1, [&](int64_t begin, int64_t end) {
-    Scratch<W>& scratch = Scratch<W>::of(scratches);
+    Scratch<W> scratch(F, S);
     for (int64_t r = begin; r < end; ++r) {
       scratch.terms.clear();
       for (int64_t k = r * S; k < r * S + count[r]; ++k)
@@ -148,8 +139,8 @@ struct Columns {
     int32_t row;
     W value;
   };
-  std::vector<int64_t> first;
-  std::vector<Entry> entries;
+  Workspace<int64_t> first;
+  Workspace<Entry> entries;
 
   Columns(const SparseRows& s, int64_t V) : first(static_cast<size_t>(V + 1)) {
     const int64_t R = s.index.size(0), S = s.index.size(1);
@@ -198,9 +189,8 @@ void SparseTransposedMatmul(const SparseRows& s, const Tensor& x, const Tensor& 
   const int64_t* id = row.defined() ? row.data<int64_t>() : nullptr;
   char* out = static_cast<char*>(table.mutable_raw_data());
   const int64_t out_bytes = F * size_of(table.dtype());
-  std::vector<Scratch<W>> scratches = Scratch<W>::for_threads(F, s.index.size(0));
   columns.share(std::max<int64_t>(1, kGrain / F), [&](int64_t begin, int64_t end) {
-    Scratch<W>& scratch = Scratch<W>::of(scratches);
+    Scratch<W> scratch(F, s.index.size(0));
     for (int64_t v = begin; v < end; ++v) {
       const int64_t first = columns.first[static_cast<size_t>(v)],
                     last = columns.first[static_cast<size_t>(v + 1)];
@@ -246,7 +236,7 @@ HWY_EXPORT(SparseTransposedMatmulAnyType);
 
 // table (V, 1) of column sums, summed in double.
 static void sum_columns(const SparseRows& s, double beta, Tensor& table) {
-  std::vector<double> sums(static_cast<size_t>(table.size(0)));
+  Workspace<double> sums(static_cast<size_t>(table.size(0)));
   const int64_t S = s.index.size(1);
   const int64_t* count = s.count.data<int64_t>();
   const int32_t* index = s.index.data<int32_t>();

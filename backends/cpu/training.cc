@@ -15,6 +15,7 @@
 
 #include "tapehead/backends/cpu/convert.h"
 #include "tapehead/backends/cpu/cpu_backend.h"
+#include "tapehead/backends/cpu/workspace.h"
 #include "tapehead/backends/normal_pair.h"
 #include "tapehead/backends/optimizer_steps.h"
 #include "tapehead/core/parallel.h"
@@ -231,7 +232,7 @@ void CpuBackend::squared_norm(std::span<const Tensor> tensors, Tensor& y) {
   constexpr int64_t kPiece = kGrain;
   double total = 0;
   for (const Tensor& t : tensors) {
-    std::vector<double> sums(static_cast<size_t>((t.numel() + kPiece - 1) / kPiece));
+    Workspace<double> sums(static_cast<size_t>((t.numel() + kPiece - 1) / kPiece));
     visit_floating(t.dtype(), "squared_norm", [&]<class T>(std::type_identity<T>) {
       const T* x = t.data<T>();
       parallel_for(static_cast<int64_t>(sums.size()), 1, [&](int64_t begin, int64_t end) {
