@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -131,7 +132,9 @@ TokenFile TokenFile::open(const std::string& path, std::optional<int64_t> vocab_
   MappedFile file(path);
   const auto length = std::ssize(file.bytes());
   Header header{};
-  std::memcpy(&header, file.bytes().data(), static_cast<size_t>(std::min<int64_t>(length, sizeof(header))));
+  // No memcpy: an empty file is mapped nowhere, and that takes no null, even for 0 bytes.
+  std::ranges::copy(file.bytes().first(static_cast<size_t>(std::min<int64_t>(length, sizeof(header)))),
+                    std::as_writable_bytes(std::span(&header, 1)).begin());
   const int64_t header_bytes = header_size(header.version);
   check<ValueError>(length >= header_bytes,
                     "[token_file] {} is no token file: {} bytes are less than its header of {}", path, length,

@@ -156,6 +156,12 @@ TEST_F(TokenFileTest, ATruncatedOrLengthenedFileIsAnError) {
   expect_open_error("promises 3 tokens");
 }
 
+// It is mapped nowhere; reading its header from there is undefined.
+TEST_F(TokenFileTest, AnEmptyFileIsAnErrorAndNotReadFromNull) {
+  write_file_atomically(path_, "");
+  expect_open_error("0 bytes are less than its header of 48");
+}
+
 TEST_F(TokenFileTest, ADamagedHeaderIsAnError) {
   TokenFile::write(path_, std::vector<int32_t>{1, 2, 3}, 10);
   const std::string whole = read_file(path_);
