@@ -1,5 +1,7 @@
 #include "tapehead/models/language_model.h"
 
+#include <limits>
+
 #include "tapehead/core/memory.h"
 #include "tapehead/core/rematerialize.h"
 #include "tapehead/core/view.h"
@@ -59,14 +61,23 @@ static void check_llama(const ModelConfig& config) {
 void ModelConfig::validate() const {
   check<ValueError>(architecture == "gpt2" || architecture == "llama",
                     "[model] architecture is {}: it is gpt2 or llama", architecture);
-  const auto positive = [](int64_t value, const char* field) {
+  // So that products of two sizes fit an int64.
+  const auto bounded = [](int64_t value, const char* field) {
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    check<ValueError>(value <= kMost, "[model] {} is {}: it must be at most {}", field, value, kMost);
+  };
+  const auto positive = [&](int64_t value, const char* field) {
     check<ValueError>(value >= 1, "[model] {} is {}: it must be at least 1", field, value);
+    bounded(value, field);
   };
   positive(vocab_size, "vocab_size");
   positive(n_layer, "n_layer");
   positive(n_head, "n_head");
   positive(n_embd, "n_embd");
   positive(n_positions, "n_positions");
+  bounded(n_inner, "n_inner");
+  bounded(n_kv_head, "n_kv_head");
+  bounded(head_dim, "head_dim");
   check<ValueError>(n_inner >= 0, "[model] n_inner is {}: it must be positive, or 0 for {}", n_inner,
                     architecture == "llama" ? "8/3 of n_embd" : "4 times n_embd");
   check<ValueError>(head_dim != 0 || n_embd % n_head == 0,

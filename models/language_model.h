@@ -63,7 +63,7 @@ struct ModelConfig {
   int64_t kv_heads() const { return n_kv_head > 0 ? n_kv_head : n_head; }
   int64_t head_width() const { return head_dim > 0 ? head_dim : n_embd / n_head; }
 
-  /// Throws ValueError that names the field, its value and the rule.
+  /// Throws ValueError that names the field, its value and the rule. Sizes are at most 2^31 - 1.
   void validate() const;
 };
 

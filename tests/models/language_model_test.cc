@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <utility>
+
 #include "tapehead/core/memory.h"
 #include "tapehead/core/view.h"
 #include "tapehead/models/key_value_cache.h"
@@ -90,6 +93,27 @@ TEST_P(LanguageModelTest, CacheErrors) {
   expect_error<ValueError>([&] { KeyValueCache(*m, 0); }, "0 rows");
   m->hidden(ids(2, 2), {.cache = &cache});  // what did not fit left no trace
   EXPECT_EQ(cache.length(), kContext);
+}
+
+// 8 · n_embd, a Llama's inner width, overflowed before any check; so did 3 · n_embd.
+TEST_P(LanguageModelTest, SizesWhoseProductsOverflowAreRefused) {
+  const int64_t most = std::numeric_limits<int32_t>::max();
+  for (const auto& [field, name] : {std::pair(&ModelConfig::vocab_size, "vocab_size"),
+                                    {&ModelConfig::n_layer, "n_layer"},
+                                    {&ModelConfig::n_head, "n_head"},
+                                    {&ModelConfig::n_embd, "n_embd"},
+                                    {&ModelConfig::n_positions, "n_positions"},
+                                    {&ModelConfig::n_inner, "n_inner"},
+                                    {&ModelConfig::n_kv_head, "n_kv_head"},
+                                    {&ModelConfig::head_dim, "head_dim"}}) {
+    for (const int64_t size : {most + 1, std::numeric_limits<int64_t>::max()}) {
+      ModelConfig config{.architecture = GetParam(), .n_head = 1};
+      config.*field = size;
+      expect_error<ValueError>([&] { config.validate(); },
+                               fmt::format("{} is {}: it must be at most {}", name, size, most));
+    }
+  }
+  ModelConfig({.architecture = GetParam(), .n_head = 1, .n_embd = most - 1}).validate();
 }
 
 // Room for all of a long context at once would be dear: of 131072 positions, gibibytes.
