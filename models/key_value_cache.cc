@@ -19,8 +19,6 @@ KeyValueCache::KeyValueCache(const LanguageModel& model, int64_t rows)
   }
 }
 
-int64_t KeyValueCache::reserved() const { return layers_.front().first.size(2); }
-
 void KeyValueCache::truncate(int64_t length) {
   check<ValueError>(length >= 0 && length <= length_,
                     "[key_value_cache] truncate to {} positions: it holds {}", length, length_);

@@ -18,16 +18,15 @@ class LanguageModel;
 class KeyValueCache {
  public:
   /// For up to n_positions positions of `rows` sequences, in the model's dtype and on its
-  /// device. Memory grows with what it holds, twofold each time: 2 · n_layer · rows ·
-  /// kv_heads · reserved() · head_width numbers, counted in the scope "key_value_cache";
-  /// while it grows, one layer's of before besides. Throws ValueError unless rows >= 1.
+  /// device. Room for positions grows with what it holds, twofold each time, and takes 2 ·
+  /// n_layer · rows · kv_heads · room · head_width numbers, counted in the scope
+  /// "key_value_cache"; while it grows, one layer's of before besides. Throws ValueError
+  /// unless rows >= 1.
   explicit KeyValueCache(const LanguageModel& model, int64_t rows = 1);
 
   int64_t rows() const { return rows_; }
   /// How many positions it holds: those of all calls so far.
   int64_t length() const { return length_; }
-  /// How many there is memory for now.
-  int64_t reserved() const;
   /// Forgets all but the first `length` positions, and keeps their memory: the next call
   /// goes on from there. Throws ValueError unless 0 <= length <= length().
   void truncate(int64_t length);
@@ -47,7 +46,7 @@ class KeyValueCache {
   void grow(Tensor& kept, int64_t positions) const;
 
   int64_t rows_, capacity_, length_ = 0;
-  std::vector<std::pair<Tensor, Tensor>> layers_;  // (rows, G, reserved, D)
+  std::vector<std::pair<Tensor, Tensor>> layers_;  // (rows, G, room, D)
 };
 
 }  // namespace tapehead
