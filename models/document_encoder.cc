@@ -3,9 +3,10 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <exception>
+#include <atomic>
 #include <utility>
 
+#include "tapehead/core/parallel.h"
 #include "tapehead/models/text.h"
 
 namespace tapehead {
@@ -49,21 +50,12 @@ void DocumentEncoder::add_piece(Piece piece) {
 
 void DocumentEncoder::write_pieces() {
   std::vector<std::vector<int32_t>> tokens(pieces_.size());
-  std::exception_ptr failure;  // none may leave the threads' loop
-#pragma omp parallel
-  {
+  // Pieces are of many lengths: whichever thread is free takes the next.
+  std::atomic<size_t> next = 0;
+  parallel_for(std::min<int64_t>(omp_get_max_threads(), std::ssize(pieces_)), 1, [&](int64_t, int64_t) {
     Tokenizer::Encoder encoder(tokenizer_);
-#pragma omp for schedule(dynamic)
-    for (size_t i = 0; i < pieces_.size(); ++i) {
-      try {
-        encoder.encode(pieces_[i].text, &tokens[i]);
-      } catch (...) {
-#pragma omp critical
-        failure = std::current_exception();
-      }
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
+    for (size_t i; (i = next++) < pieces_.size();) encoder.encode(pieces_[i].text, &tokens[i]);
+  });
   for (size_t i = 0; i < pieces_.size(); ++i) {
     Side& side = sides_[pieces_[i].held_out];
     const int64_t before = side.writer->size();
