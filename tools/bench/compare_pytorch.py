@@ -162,8 +162,8 @@ def table(columns, rows):
 
 def measured_on(part):
     runs = sorted({r["repeats"] for r in part["rows"]})
-    return (f"Measured on {part['processor']}; {part['threads']} threads, medians of {' or '.join(map(str, runs))} runs, all ways in turn, "
-            f"PyTorch {part['torch']}.")
+    times = "one run" if runs == [1] else f"medians of {' or '.join(map(str, runs))} runs"
+    return f"Measured on {part['processor']}; {part['threads']} threads, {times}, all ways in turn, PyTorch {part['torch']}."
 
 
 def heads_section(part):
